@@ -1303,6 +1303,11 @@ class Replica:
         """
     def begin_backup(self) -> ReplicaBackup:
         """Fix a copy of what is committed, also where this replica follows. Raises StorageError."""
+    def place(self, brokers: Sequence[int]) -> None:
+        """Say which brokers are to have a replica. While this one leads, it brings in those that lack one, and takes the others out.
+
+        With none it leaves them as they are.
+        """
     def hand_over(self, replica: str) -> None:
         """Let another replica that is in sync lead."""
 

@@ -3,46 +3,19 @@
 Nothing that was confirmed is lost.
 """
 
-import json
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import ClusterShard, MovedLeader, cluster_status, move_leader, set_draining
-from support.broker import penstock_command
-from support.cluster_load import Consumer, Publisher
+from penstock.cli.cluster_calls import MovedLeader, cluster_status, move_leader, set_draining
+from support.cluster_operator import done, in_sync, leader_of, load, run, shards, until_more
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-QUEUE = "jobs"
-CONFIRMS = 500
-"""Confirms between two steps of the operator."""
-
-
-def run(cluster: ServingCluster, at: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [penstock_command(), "cluster", *arguments, "--uri", cluster.brokers[at].uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
-
-
-def done(cluster: ServingCluster, at: str, *arguments: str) -> Any:
-    """Return what a command prints as JSON."""
-    result = run(cluster, at, *arguments, "--output", "json")
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-def shards(cluster: ServingCluster, at: str) -> dict[str | None, ClusterShard]:
-    """Return the shards by virtual host, None for the metadata."""
-    with penstock.connect(cluster.brokers[at].uri()) as connection:
-        return {shard.vhost: shard for shard in cluster_status(connection).shards}
 
 
 def move(cluster: ServingCluster, at: str, to: str) -> MovedLeader:
@@ -62,50 +35,6 @@ def drain(cluster: ServingCluster, at: str, broker: str, *, draining: bool = Tru
 
 def another(*names: str) -> str:
     return next(name for name in NAMES if name not in names)
-
-
-@contextmanager
-def load(cluster: ServingCluster) -> Iterator[Publisher]:
-    """Publish and consume meanwhile; at the end everything that was confirmed has to have come."""
-    with penstock.connect(cluster.brokers[NAMES[0]].uri()) as root:
-        root.declare_queue(QUEUE)
-    addresses = [broker.address for broker in cluster.brokers.values()]
-    publisher, consumer = Publisher(addresses, QUEUE), Consumer(addresses, QUEUE)
-    publisher.start()
-    consumer.start()
-    try:
-        yield publisher
-    finally:
-        publisher.end()
-    eventually(lambda: publisher.confirmed - set(consumer.received), set(), SECONDS_MAX)
-    consumer.end()
-    assert publisher.failures + consumer.failures == []
-    assert set(consumer.received) <= set(range(publisher.next_number))
-    twice = len(consumer.received) - len(set(consumer.received))
-    print(f"{len(publisher.confirmed)} confirmed, {twice} delivered again; longest pauses {publisher.pauses()[:5]} s")
-
-
-def until_more(publisher: Publisher) -> None:
-    """Wait until the publisher has some hundred confirms more."""
-    wanted = len(publisher.confirmed) + CONFIRMS
-    eventually(lambda: len(publisher.confirmed) >= wanted, True, SECONDS_MAX)
-
-
-def leader_of(cluster: ServingCluster) -> str:
-    """Return the leader of `/` once all brokers have heard of the same one."""
-    found: set[str] = set()
-
-    def is_known() -> bool:
-        found.clear()
-        found.update(shards(cluster, name)["/"].leader for name in NAMES)
-        return len(found) == 1
-
-    eventually(is_known, True, SECONDS_MAX)
-    return found.pop()
-
-
-def in_sync(cluster: ServingCluster, at: str) -> list[str]:
-    return [replica.broker for replica in shards(cluster, at)["/"].replicas if replica.in_sync]
 
 
 def seen(

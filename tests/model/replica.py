@@ -22,6 +22,7 @@ class Rule(Enum):
     UNKNOWN_STAYS_PENDING = "a read ends a change whose outcome is unknown"
     SET_BY_VERSION = "a change of the record compares its epoch, not its version"
     FLOOR = "the in-sync set shrinks below its minimum"
+    LEAVES_UNCOUNTED = "the disk of a replica that left is deleted while a leader counts what it acknowledged"
     DESTRUCTION_WAITS = "destructive entries take effect before they are committed"
 
 

@@ -23,10 +23,11 @@ MINIMUM = {Rule.FLOOR: 2, Rule.EPOCH_START: 2}
 protects nothing. Of the others, runs with one find nearly all."""
 
 
-def _run(seed: int, node_count: int, min_in_sync: int, forfeits: bool = False) -> int:
+def _run(seed: int, node_count: int, min_in_sync: int, *, forfeits: bool = False, moves: bool = False) -> int:
     try:
+        steps = STEPS[node_count]
         return len(
-            run(seed, STEPS[node_count], node_count=node_count, min_in_sync=min_in_sync, forfeits=forfeits).committed
+            run(seed, steps, node_count=node_count, min_in_sync=min_in_sync, forfeits=forfeits, moves=moves).committed
         )
     except Violation as violation:
         raise AssertionError(f"seed {seed}, {node_count} nodes, minimum {min_in_sync}: {violation}") from violation
@@ -46,11 +47,19 @@ def test_a_replica_may_acknowledge_early_if_a_crash_gives_up_its_seat(min_in_syn
     assert sum(committed) > COUNT / 2
 
 
+@pytest.mark.parametrize(("node_count", "min_in_sync"), [(3, 1), (5, 2)])
+def test_disks_of_replicas_that_left_are_deleted_and_nothing_is_lost(node_count: int, min_in_sync: int) -> None:
+    print(f"REPLICATION_SEED={FIRST}")
+    committed = [_run(FIRST + place, node_count, min_in_sync, moves=True) for place in range(COUNT // 2)]
+    assert sum(committed) > COUNT / 4
+
+
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.name.lower())
 def test_every_rule_is_needed(rule: Rule) -> None:
     for seed in range(RARE_COUNT):
         try:
-            run(seed, STEPS[3], without=rule, min_in_sync=MINIMUM.get(rule, 1))
+            moves = rule is Rule.LEAVES_UNCOUNTED
+            run(seed, STEPS[3], without=rule, min_in_sync=MINIMUM.get(rule, 1), moves=moves)
         except Violation:
             return
     pytest.fail(f"no run of {RARE_COUNT} notices when {rule.value}")

@@ -44,12 +44,18 @@ class World:
         node_count: int = 3,
         min_in_sync: int = 2,
         forfeits: bool = False,
+        moves: bool = False,
     ) -> None:
-        """`forfeits`: entries are acknowledged before they are synced, and a crash gives up the replica's seat."""
+        """`forfeits`: entries are acknowledged before they are synced, and a crash gives up the replica's seat.
+
+        `moves`: the disks of replicas that are not in sync are deleted, as those of brokers that they have left.
+        """
         self._random = random.Random(seed)
         self._without = without
         self._min = min_in_sync
         self._forfeits = forfeits
+        self._moves = moves
+        self._deleted: set[ReplicaId] = set()
         self._acknowledges_early = forfeits or without is Rule.ACKNOWLEDGE_SYNCED
         self.replicas = [Replica(node, FIRST_ID + node) for node in range(node_count)]
         self._next_id = FIRST_ID + node_count
@@ -66,6 +72,9 @@ class World:
 
     def step(self) -> None:
         replica = self._random.choice(self.replicas)
+        if self._moves and self._random.random() < 0.05:
+            self._leave(replica)
+            return
         drawn = self._random.random()
         for share, act in (
             (0.10, self._publish),
@@ -209,6 +218,8 @@ class World:
                 epoch, leader = change.epoch + 1, (change.node, change.boot)
             self.record = Record(epoch, leader, change.in_sync, record.version + 1)
             self._check_disks()
+            if self.record.in_sync & self._deleted:
+                raise Violation("a disk that was deleted on purpose is in the in-sync set")
         replica = self.replicas[change.node]
         if self._random.random() < 0.7 and replica.boot == change.boot:
             self._answered(replica, change, is_made)
@@ -220,12 +231,12 @@ class World:
                 self._begin(replica)
         elif replica.is_leader and replica.epoch == change.epoch:
             if is_made:
-                replica.in_sync, replica.version, replica.pending = change.in_sync, record.version, None
+                self._know(replica, change.in_sync, record.version)
                 self._advance(replica)
             elif record.epoch != change.epoch:
                 replica.follow()
             else:
-                replica.in_sync, replica.version, replica.pending = record.in_sync, record.version, None
+                self._know(replica, record.in_sync, record.version)
 
     def _read(self, replica: Replica) -> None:
         record = self.record
@@ -235,7 +246,7 @@ class World:
             elif replica.pending is not None and (
                 record.version > replica.pending.version or self._without is Rule.UNKNOWN_STAYS_PENDING
             ):
-                replica.in_sync, replica.version, replica.pending = record.in_sync, record.version, None
+                self._know(replica, record.in_sync, record.version)
                 self._advance(replica)
         elif record.leader == (replica.node, replica.boot) and record.epoch > replica.promised:
             self._begin(replica)
@@ -246,6 +257,27 @@ class World:
         ):
             self._lead(replica)
             replica.start = len(replica.log)
+
+    def _know(self, leader: Replica, in_sync: frozenset[ReplicaId], version: int) -> None:
+        # A leader forgets what replicas acknowledged that leave, as they may be deleted.
+        for id in leader.in_sync - in_sync if self._moves else ():
+            leader.acknowledged.pop(id, None)
+        leader.in_sync, leader.version, leader.pending = in_sync, version, None
+
+    def _leave(self, replica: Replica) -> None:
+        # A replica that is not in sync is deleted, as one that has left: its node begins anew. It is closed before, and
+        # asks the leader after all that it has acknowledged.
+        if replica.id in self.record.in_sync:
+            return
+        if self._without is not Rule.LEAVES_UNCOUNTED:
+            epoch = self.record.epoch
+            leader = next((each for each in self.replicas if each.is_leader and each.epoch == epoch), None)
+            on_their_way = (each for each in self._network if isinstance(each, Acknowledgement))
+            is_counted = any(each.replica == replica.id and each.epoch == epoch for each in on_their_way)
+            if leader is None or replica.id in leader.acknowledged or is_counted:
+                return
+        self._deleted.add(replica.id)
+        self._replace_disk(replica)
 
     # Faults.
 
@@ -268,6 +300,9 @@ class World:
         # The disk is lost, if the others have to be enough, and a blank one takes its place.
         if self._random.random() >= 0.5 * self._crash_rate or not self._may_lose(replica.id):
             return
+        self._replace_disk(replica)
+
+    def _replace_disk(self, replica: Replica) -> None:
         self._disks.discard(replica.id)
         if self._without is not Rule.SEAT_IS_THE_DISK:
             replica.id, self._next_id = self._next_id, self._next_id + 1
@@ -372,13 +407,14 @@ def run(
     node_count: int = 3,
     min_in_sync: int = 2,
     forfeits: bool = False,
+    moves: bool = False,
 ) -> World:
     """Run one seed to its end.
 
     Raises:
         Violation: a promise was broken.
     """
-    world = World(seed, without=without, node_count=node_count, min_in_sync=min_in_sync, forfeits=forfeits)
+    world = World(seed, without=without, node_count=node_count, min_in_sync=min_in_sync, forfeits=forfeits, moves=moves)
     for _ in range(steps):
         world.step()
     return world

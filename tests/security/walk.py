@@ -143,6 +143,11 @@ METHODS: dict[str, Method] = {
         lambda vhost: cluster.MoveLeaderRequest(vhost=vhost, broker="mq-0"),
         grpc.StatusCode.FAILED_PRECONDITION,
     ),
+    "MoveReplica": Method(
+        Needs.A_TAG,
+        lambda vhost: cluster.MoveReplicaRequest(vhost=vhost, source="mq-0", to="mq-1"),
+        grpc.StatusCode.FAILED_PRECONDITION,
+    ),
     "SetDraining": Method(
         Needs.A_TAG,
         lambda _: cluster.SetDrainingRequest(broker="mq-0", draining=True),

@@ -1,11 +1,14 @@
-"""Three brokers of one cluster, each a process started by `penstock serve`, with a coordinator in a directory."""
+"""The brokers of one cluster, three if no others are named, each a process started by `penstock serve`.
+
+The coordinator is a directory.
+"""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import penstock
 from penstock.client.errors import ConnectionLostError
@@ -21,15 +24,20 @@ class ServingCluster:
     """It starts all brokers on entering, at once, and kills them on leaving."""
 
     def __init__(
-        self, root: Path, *flags: str, places: Mapping[str, Place] | None = None, program: str | None = None
+        self,
+        root: Path,
+        *flags: str,
+        places: Mapping[str, Place] | None = None,
+        program: str | None = None,
+        names: Sequence[str] = NAMES,
     ) -> None:
         """Make brokers; `program` is their command, where it is not that of this checkout."""
-        at = places or dict.fromkeys(NAMES, LOOPBACK)
+        at = places or dict.fromkeys(names, LOOPBACK)
         secret = root / "secret"
         secret.write_text("0123456789abcdef0123456789abcdef\n")
-        ports = free_ports(2 * len(NAMES))
-        peers = {name: f"{at[name].host}:{port}" for name, port in zip(NAMES, ports, strict=False)}
-        self.amqp = {name: f"{at[name].host}:{port}" for name, port in zip(NAMES, ports[len(NAMES) :], strict=True)}
+        ports = free_ports(2 * len(names))
+        peers = {name: f"{at[name].host}:{port}" for name, port in zip(names, ports, strict=False)}
+        self.amqp = {name: f"{at[name].host}:{port}" for name, port in zip(names, ports[len(names) :], strict=True)}
         brokers = ",".join(f"{name}={address}" for name, address in peers.items())
         self.coordinator = root / "coordinator"
         self.brokers = {
@@ -44,11 +52,11 @@ class ServingCluster:
                 place=at[name],
                 program=program,
             )
-            for name in NAMES
+            for name in names
         }
 
     def start_all(self) -> None:
-        with ThreadPoolExecutor(len(NAMES)) as threads:
+        with ThreadPoolExecutor(len(self.brokers)) as threads:
             list(threads.map(Broker.start, self.brokers.values()))
 
     def __enter__(self) -> Self:
@@ -68,12 +76,12 @@ class ServingCluster:
         for broker in self.brokers.values():
             broker.__exit__(None, None, None)
 
-    def leader(self, vhost: str = "", among: tuple[str, ...] = NAMES) -> str:
+    def leader(self, vhost: str = "", among: Sequence[str] = ()) -> str:
         """Return the broker that serves the messages of a virtual host to `guest`, once one does."""
         found: list[str] = []
 
         def is_led() -> bool:
-            found[:] = [name for name in among if self._serves(name, vhost)]
+            found[:] = [name for name in among or self.brokers if self._serves(name, vhost)]
             return len(found) == 1
 
         eventually(is_led, True, SECONDS_MAX)
@@ -90,7 +98,8 @@ class ServingCluster:
         def is_in_sync() -> bool:
             records = [json.loads(path.read_text())["record"] for path in self.coordinator.glob("shard-*.json")]
             return len(records) >= 2 and all(
-                len(record["in_sync"]) == len(NAMES) and record["min_in_sync"] == 2 for record in records
+                len(record["in_sync"]) == len(record["replicas"]) and record["min_in_sync"] == minimum_of(record)
+                for record in records
             )
 
         eventually(is_in_sync, True, SECONDS_MAX)
@@ -107,6 +116,11 @@ class ServingCluster:
         ):  # a permission may arrive there after it was answered
             return False
         raise AssertionError("a queue of that name is there")
+
+
+def minimum_of(record: Mapping[str, Any]) -> int:
+    """Return how many replicas of a shard have to be in sync: a majority, where their number is odd."""
+    return max(1, (len(record["replicas"]) + 1) // 2)
 
 
 def until_done(act: Callable[[], object]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import penstock
+from penstock.cli.cluster_moves import MOVE_COLUMNS, Placing, moves_of, wait_until_placed
 from penstock.cli.group import Commands
 from penstock.cli.options import Uri, VhostName, connected
 from penstock.cli.output import Format, Output, counted, print_done, print_json, print_note, print_rows
@@ -27,6 +28,8 @@ RECOVERY_COLUMNS = ("vhost", "recovered", "by", "broker", "end_bytes", "epoch")
 REMAINING_COLUMNS = ("broker", "replica", "in_sync", "epoch", "end_bytes", "committed_bytes")
 METADATA = "(metadata)"
 DRAIN_SECONDS = 60.0
+MOVE_SECONDS = 600.0
+Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a replica; 0 does not wait.")]
 LOOK_SECONDS = 0.2
 NAMED_MAX = 5
 """Vhosts that an error names."""
@@ -54,6 +57,11 @@ def status(context: typer.Context, uri: Uri = None, output: Output = None) -> No
     if unknown_count:
         unknown = counted(unknown_count, "shard")
         print_note(f"the coordinator did not answer for {unknown}: {found.coordinator_fault}")
+    moves = [row for shard in found.shards for row in moves_of(shard)]
+    if moves:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        print_rows(moves, MOVE_COLUMNS, output)
     recoveries = [row for shard in found.shards for row in _recoveries(shard)]
     if recoveries:
         sys.stdout.write("\n")
@@ -65,17 +73,69 @@ def status(context: typer.Context, uri: Uri = None, output: Output = None) -> No
 def move(
     context: typer.Context,
     name: VhostName,
-    to: Annotated[str, typer.Option("--to", help="Broker with a replica in sync.", metavar="BROKER")],
+    to: Annotated[str, typer.Option("--to", help="Broker that is to lead, or to get the replica.", metavar="BROKER")],
+    replica: Annotated[
+        str, typer.Option("--replica", help="Move the replica of this broker.", metavar="BROKER", show_default=False)
+    ] = "",
+    timeout: Timeout = MOVE_SECONDS,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
-    """Let another broker lead a vhost."""
+    """Let another broker lead a vhost, or move a replica of it.
+
+    The leader moves to a broker with a replica in sync. With --replica, the new broker copies the log, and the replica
+    of the other one is deleted once the new one is in sync. That goes on when you interrupt the command.
+    """
     from penstock.cli.cluster_calls import move_leader
 
+    if replica:
+        _place(context, uri, output, Placing(name, replica, to, timeout))
+        return
     with connected(context, uri) as connection:
         found = move_leader(connection, name, to)
     done = f"broker '{to}' leads vhost '{name}' in epoch {found.epoch}"
     print_done(done if found.moved else f"{done}, as before", found, output)
+
+
+@app.command()
+def grow(
+    context: typer.Context,
+    name: VhostName,
+    to: Annotated[str, typer.Option("--to", help="Broker that is to get a replica.", metavar="BROKER")],
+    timeout: Timeout = MOVE_SECONDS,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Give a vhost one replica more.
+
+    An even number of replicas survives no more losses than the odd number below it.
+    """
+    _place(context, uri, output, Placing(name, "", to, timeout))
+
+
+@app.command()
+def shrink(
+    context: typer.Context,
+    name: VhostName,
+    broker: Annotated[str, typer.Option("--from", help="Broker whose replica is deleted.", metavar="BROKER")],
+    timeout: Timeout = MOVE_SECONDS,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Delete a replica of a vhost, once all others are in sync."""
+    _place(context, uri, output, Placing(name, broker, "", timeout))
+
+
+def _place(context: typer.Context, uri: str | None, output: Format | None, placing: Placing) -> None:
+    """Move, add or delete a replica, and wait until that is done."""
+    from penstock.cli.cluster_calls import move_replica
+
+    with connected(context, uri) as connection:
+        found = move_replica(connection, placing.vhost, placing.source, placing.to)
+        if placing.timeout:
+            wait_until_placed(connection, found, placing.timeout)
+    state = "has replicas on" if placing.timeout else "is to have replicas on"
+    print_done(f"vhost '{placing.vhost}' {state} {', '.join(found.placed)}", found, output)
 
 
 @app.command()

@@ -20,10 +20,12 @@ __all__ = [
     "ClusterShard",
     "ClusterStatus",
     "MovedLeader",
+    "PlacedReplicas",
     "RecoveredShard",
     "RemainingReplica",
     "cluster_status",
     "move_leader",
+    "move_replica",
     "recover_shard",
     "set_draining",
 ]
@@ -83,6 +85,8 @@ class ClusterShard:
     replicas: tuple[ClusterReplica, ...]
     unknown: bool = False
     recoveries: tuple[ClusterRecovery, ...] = ()
+    placed: tuple[str, ...] = ()
+    """The brokers that are to have a replica; empty for the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,16 @@ class MovedLeader:
     shard: str
     epoch: int
     moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedReplicas:
+    """The brokers that are to have a replica of a vhost; `changed` is false if that was asked for before."""
+
+    vhost: str
+    shard: str
+    placed: tuple[str, ...]
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +170,13 @@ def move_leader(connection: "Connection", vhost: str, broker: str) -> MovedLeade
     return MovedLeader(vhost, broker, found.shard, found.epoch, found.moved)
 
 
+def move_replica(connection: "Connection", vhost: str, source: str, to: str) -> PlacedReplicas:
+    """Have a replica move to another broker, or, with one of them empty, have one less or one more."""
+    request = cluster_pb2.MoveReplicaRequest(vhost=vhost, source=source, to=to)
+    found = _run(connection, call("MoveReplica", request, cluster_pb2.MoveReplicaResponse))
+    return PlacedReplicas(vhost, found.shard, tuple(found.placed), found.changed)
+
+
 def set_draining(connection: "Connection", broker: str, draining: bool) -> bool:
     """Have a broker lead nothing, or end that; return whether it changed."""
     request = cluster_pb2.SetDrainingRequest(broker=broker, draining=draining)
@@ -203,6 +224,7 @@ def _shard(shard: cluster_pb2.ClusterShard) -> ClusterShard:
             ClusterRecovery(each.at_unix_ms, each.by, each.broker, each.id, each.end_bytes, each.epoch)
             for each in shard.recoveries
         ),
+        placed=tuple(shard.placed),
     )
 
 

@@ -186,6 +186,10 @@ class ClusterHost:
         await asyncio.to_thread(self._node.close_replica, key)
         self._shards.pop(key, None)
 
+    async def place(self, replica: HostedReplica, brokers: Sequence[BrokerName]) -> None:
+        """Have a replica, while it leads, bring in these brokers one after the other, and take the others out."""
+        await replica.place([self.translation.number_of(broker) for broker in brokers])
+
     async def resign(self, replica: HostedReplica, to: BrokerName | None = None) -> HandOver:
         """Let the replica of a broker lead, or any in sync, if this one leads. Return when it does, or after a time."""
         if replica.role.epoch is None:

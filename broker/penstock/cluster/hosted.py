@@ -113,6 +113,10 @@ class HostedReplica:
         """
         return await asyncio.to_thread(self._native.lead, engine, name, epoch)
 
+    async def place(self, brokers: Sequence[int]) -> None:
+        """Say which brokers are to have a replica, by their numbers."""
+        await asyncio.to_thread(self._native.place, brokers)
+
     async def hand_over(self, replica: str) -> None:
         await asyncio.to_thread(self._native.hand_over, replica)
 
@@ -125,15 +129,15 @@ class HostedReplica:
     def take_role(self, role: ReplicaRole) -> None:
         self._has_heard = True
         self.role = role
-        self._wake()
+        self.wake()
 
     def take_committed(self, below: int) -> None:
         self.committed = max(self.committed, below)
-        self._wake()
+        self.wake()
 
     def take_replaced(self) -> None:
         """Hear that the log is a copy of the leader's now: there may be records to read that nothing announces."""
-        self._wake()
+        self.wake()
 
     def take_ended(self, token: int, *, is_committed: bool) -> None:
         ended = self._appending.get(token)
@@ -145,8 +149,9 @@ class HostedReplica:
         self._is_closed = True
         for token in list(self._appending):
             self.take_ended(token, is_committed=False)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Set `changed`."""
         self._changed.set()
         self._changed = asyncio.Event()

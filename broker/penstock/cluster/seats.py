@@ -36,9 +36,17 @@ def first_record(
     )
 
 
+def minimum_of(brokers: int) -> int:
+    """Return how many of the replicas of so many brokers have to be in sync: a majority, where their number is odd.
+
+    During a move there is one broker more, and the loss of as many has to be survived as before.
+    """
+    return -(-brokers // 2) if brokers > 2 else brokers
+
+
 def with_majority(record: ShardRecord) -> ShardRecord | None:
     """Return the record that asks for a majority in sync; None if it does already, or too few are."""
-    majority = len(set(record.replicas.values())) // 2 + 1
+    majority = minimum_of(len(set(record.replicas.values())))
     if record.min_in_sync >= majority or len(record.in_sync) < majority:
         return None
     return record.model_copy(update={"min_in_sync": majority})

@@ -5,7 +5,7 @@ A broker that is in no cluster refuses all of it.
 
 from penstock.model.errors import PreconditionFailedError, Thing
 from penstock.model.names import vhost_name
-from penstock.services.ports import Cluster, ClusterStatus, MovedLeader, Node, RecoveredShard
+from penstock.services.ports import Cluster, ClusterStatus, MovedLeader, Node, PlacedReplicas, RecoveredShard
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 
@@ -27,6 +27,12 @@ class ClusterVerbs:
         """Let a broker lead a virtual host, and return when it does. For administrators."""
         principal.require_administrator(Thing("vhost", vhost))
         return await self._get().move(vhost_name(vhost), broker)
+
+    @changing("MoveReplica", "vhost", "source", "to")
+    async def move_replica(self, principal: Principal, vhost: str, source: str, to: str) -> PlacedReplicas:
+        """Have a replica move to another broker, or one more be made, or one be removed. For administrators."""
+        principal.require_administrator(Thing("vhost", vhost))
+        return await self._get().move_replica(vhost_name(vhost), source, to)
 
     @changing("SetDraining", "broker", "is_draining")
     async def set_draining(self, principal: Principal, broker: str, is_draining: bool) -> bool:

@@ -411,6 +411,8 @@ class ClusterShard:
     end_bytes: int | None = None
     is_unknown: bool = False
     recoveries: Sequence[ShardRecovery] = ()
+    placed: Sequence[str] = ()
+    """The brokers that are to have a replica; empty for the metadata, of which each broker has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +437,15 @@ class MovedLeader:
     broker: str
     epoch: int
     is_moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedReplicas:
+    """The brokers that are to have a replica of a shard; `is_changed` is whether others were to have one before."""
+
+    shard: str
+    brokers: Sequence[str]
+    is_changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +500,14 @@ class Cluster(Protocol):
 
         Raises NotFoundError, PreconditionFailedError where that broker cannot lead, and FaultError when it does not in
         time.
+        """
+        ...
+
+    async def move_replica(self, vhost: VhostName, source: str, to: str) -> PlacedReplicas:
+        """Have a replica of a virtual host move from a broker to another one, which goes on after the return.
+
+        Without a source the virtual host gets one replica more, and without a goal it has one less. Raises
+        NotFoundError, PreconditionFailedError and FaultError.
         """
         ...
 

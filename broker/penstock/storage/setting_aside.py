@@ -18,7 +18,7 @@ SET_ASIDE: Final = "set-aside"
 _MOVING: Final = ".moving"
 _IDENTITY: Final = "replica"
 # Segments, checkpoints, and what a copy of another replica's log has.
-_OF_A_LOG: Final = re.compile(
+OF_A_LOG: Final = re.compile(
     r"(msgs|checkpoint|copy)\..*|manifest(\.copy|\.tmp)?|synced|truncating(\.tmp)?|replica\.tmp|installing|moving"
 )
 
@@ -52,7 +52,7 @@ def _move(directory: Path, moving: Path) -> Path:
         sync_directory(directory)
         sync_directory(moving)
     for file in sorted(directory.iterdir()):
-        if file.is_file() and _OF_A_LOG.fullmatch(file.name):
+        if file.is_file() and OF_A_LOG.fullmatch(file.name):
             file.rename(moving / file.name)
     sync_directory(directory)
     sync_directory(moving)

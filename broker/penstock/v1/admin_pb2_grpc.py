@@ -256,6 +256,11 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderResponse.FromString,
                 _registered_method=True)
+        self.MoveReplica = channel.unary_unary(
+                '/penstock.v1.AdminService/MoveReplica',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaResponse.FromString,
+                _registered_method=True)
         self.SetDraining = channel.unary_unary(
                 '/penstock.v1.AdminService/SetDraining',
                 request_serializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.SerializeToString,
@@ -548,6 +553,12 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MoveReplica(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetDraining(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -782,6 +793,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.MoveLeader,
                     request_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderResponse.SerializeToString,
+            ),
+            'MoveReplica': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveReplica,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaResponse.SerializeToString,
             ),
             'SetDraining': grpc.unary_unary_rpc_method_handler(
                     servicer.SetDraining,
@@ -1982,6 +1998,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/MoveLeader',
             penstock_dot_v1_dot_cluster__pb2.MoveLeaderRequest.SerializeToString,
             penstock_dot_v1_dot_cluster__pb2.MoveLeaderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveReplica(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/MoveReplica',
+            penstock_dot_v1_dot_cluster__pb2.MoveReplicaRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.MoveReplicaResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,7 +53,7 @@ class ClusterRecovery(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., broker: _Optional[str] = ..., id: _Optional[str] = ..., end_bytes: _Optional[int] = ..., by: _Optional[str] = ..., at_unix_ms: _Optional[int] = ...) -> None: ...
 
 class ClusterShard(_message.Message):
-    __slots__ = ("name", "vhost", "leader", "epoch", "led", "min_in_sync", "end_bytes", "replicas", "unknown", "recoveries")
+    __slots__ = ("name", "vhost", "leader", "epoch", "led", "min_in_sync", "end_bytes", "replicas", "unknown", "recoveries", "placed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VHOST_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class ClusterShard(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     RECOVERIES_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
     name: str
     vhost: str
     leader: str
@@ -74,7 +75,8 @@ class ClusterShard(_message.Message):
     replicas: _containers.RepeatedCompositeFieldContainer[ClusterReplica]
     unknown: bool
     recoveries: _containers.RepeatedCompositeFieldContainer[ClusterRecovery]
-    def __init__(self, name: _Optional[str] = ..., vhost: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., led: bool = ..., min_in_sync: _Optional[int] = ..., end_bytes: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ClusterReplica, _Mapping]]] = ..., unknown: bool = ..., recoveries: _Optional[_Iterable[_Union[ClusterRecovery, _Mapping]]] = ...) -> None: ...
+    placed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., vhost: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., led: bool = ..., min_in_sync: _Optional[int] = ..., end_bytes: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ClusterReplica, _Mapping]]] = ..., unknown: bool = ..., recoveries: _Optional[_Iterable[_Union[ClusterRecovery, _Mapping]]] = ..., placed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetClusterStatusRequest(_message.Message):
     __slots__ = ()
@@ -111,6 +113,26 @@ class MoveLeaderResponse(_message.Message):
     epoch: int
     moved: bool
     def __init__(self, shard: _Optional[str] = ..., epoch: _Optional[int] = ..., moved: bool = ...) -> None: ...
+
+class MoveReplicaRequest(_message.Message):
+    __slots__ = ("vhost", "source", "to")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    source: str
+    to: str
+    def __init__(self, vhost: _Optional[str] = ..., source: _Optional[str] = ..., to: _Optional[str] = ...) -> None: ...
+
+class MoveReplicaResponse(_message.Message):
+    __slots__ = ("shard", "placed", "changed")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    PLACED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    shard: str
+    placed: _containers.RepeatedScalarFieldContainer[str]
+    changed: bool
+    def __init__(self, shard: _Optional[str] = ..., placed: _Optional[_Iterable[str]] = ..., changed: bool = ...) -> None: ...
 
 class SetDrainingRequest(_message.Message):
     __slots__ = ("broker", "draining")

@@ -3,7 +3,7 @@
 from itertools import count, pairwise
 
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
-from penstock.cluster.seats import draw_epoch, first_record, with_majority
+from penstock.cluster.seats import draw_epoch, first_record, minimum_of, with_majority
 
 ONE, TWO, THREE = (f"{number:032x}" for number in range(1, 4))
 
@@ -49,3 +49,7 @@ def test_the_only_replica_of_a_shard_is_its_majority() -> None:
     alone = in_sync(ONE).model_copy(update={"replicas": {ONE: "a"}})
 
     assert with_majority(alone) is None
+
+
+def test_a_broker_more_than_an_odd_number_raises_no_minimum() -> None:
+    assert [minimum_of(count) for count in range(1, 7)] == [1, 2, 2, 2, 3, 3]

@@ -1,6 +1,7 @@
 """A broker's replica of a virtual host: it does not go on leading with queues that lack a change."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +26,11 @@ from support.vhost_fakes import FakeShard
 ME, OTHER, NAME = BrokerName("mq-0"), BrokerName("mq-1"), VhostName("shop")
 SECONDS_MAX = 60
 """Only ends a test that would otherwise never end."""
+
+
+async def no_answer(*_: Any) -> tuple[()]:
+    """Be a leader that is not reached."""
+    return ()
 
 
 class FailingShard(FakeShard):
@@ -54,18 +60,23 @@ class FakeReplica:
 
 
 def surroundings(host: object) -> ReplicaSurroundings:
-    return ReplicaSurroundings(cast(ClusterHost, host), cast(Engine, None), ReplicaOptions(), cast(LogCopies, None))
+    copies = cast(LogCopies, None)
+    return ReplicaSurroundings(cast(ClusterHost, host), cast(Engine, None), ReplicaOptions(), copies, no_answer)
 
 
 class FakeHost:
     """Lets the replica lead until it is asked to hand over."""
 
     def __init__(self) -> None:
+        self.me = SimpleNamespace(name=ME)
         self.replica = FakeReplica()
         self.has_resigned = asyncio.Event()
 
     async def open(self, *_: Any) -> FakeReplica:
         return self.replica
+
+    async def place(self, _: FakeReplica, brokers: Sequence[BrokerName]) -> None:
+        assert brokers == (ME, OTHER)
 
     async def resign(self, replica: FakeReplica) -> None:
         assert replica is self.replica
@@ -125,6 +136,7 @@ class RecoveredHost:
     """The first replica that it opens has halted, and the next one follows. The shard is recovered at some time."""
 
     def __init__(self) -> None:
+        self.me = SimpleNamespace(name=ME)
         self.record: ShardRecord | None = None
         self.halted = HaltedReplica()
         self.opened_count = 0
@@ -143,6 +155,9 @@ class RecoveredHost:
             return self.halted
         self.has_opened_again.set()
         return SimpleNamespace(shard=b"shard", role=ReplicaRole(), changed=asyncio.Event())
+
+    async def place(self, *_: Any) -> None:
+        """Be told of the brokers that it has already."""
 
     async def close(self, replica: HaltedReplica) -> None:
         assert replica is self.halted

@@ -11,15 +11,24 @@ import pytest
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.changes import BrokerPut
-from penstock.cluster.meta.commands import Addresses
+from penstock.cluster.meta.commands import Addresses, PlaceShard
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.cluster.shard_calls import HandOver
-from penstock.model.errors import BusyError, NotFoundError, PreconditionFailedError, StorageError, Thing
+from penstock.metadata.effects import Done
+from penstock.model.errors import (
+    BusyError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+    StorageError,
+    Thing,
+)
 from penstock.model.names import VhostName
 from penstock.native import ReplicaPosition, ShardProgress
 from penstock.node.in_cluster import moving, shards
 from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.node.in_cluster.leader_reports import LeaderReports
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.shards import ClusterShards
 
@@ -40,20 +49,21 @@ class World:
         self.gone: set[BrokerName] = set()
         self.silent: set[BrokerName] = set()
         self.draining: set[BrokerName] = set()
+        self.placement = {SHARD: tuple(BROKERS[:3])}
         for broker in BROKERS:
             host, member = FakeHost(self, broker), FakeMember(self)
-            metadata = SimpleNamespace(me=broker, state=self)
+            metadata = SimpleNamespace(me=broker, state=self, submit=self.submit)
             self.hosts[broker] = host
-            self.views[broker] = ClusterShards(
-                ClusterView(
-                    "test",
-                    cast(ClusterHost, host),
-                    cast(MetaMember, member),
-                    cast(Metadata, metadata),
-                    lambda each: each not in self.gone,
-                    Path,
-                )
+            view = ClusterView(
+                "test",
+                cast(ClusterHost, host),
+                cast(MetaMember, member),
+                cast(Metadata, metadata),
+                lambda each: each not in self.gone,
+                Path,
             )
+            reports = LeaderReports(cast(ClusterHost, host), cast(MetaMember, member))
+            self.views[broker] = ClusterShards(view, reports)
             self.members = {**getattr(self, "members", {}), broker: member}
 
     vhosts: Mapping[VhostName, None] = {VHOST: None}
@@ -64,6 +74,11 @@ class World:
 
     def shards_of(self, _: VhostName) -> list[str]:
         return [SHARD]
+
+    async def submit(self, command: PlaceShard) -> Done:
+        assert command.replaces == self.placement[command.shard]
+        self.placement[command.shard] = command.brokers
+        return Done(int(command.brokers != command.replaces))
 
     def record(self, shard: str) -> ShardRecord:
         leader = self.leaders[shard]
@@ -103,6 +118,7 @@ class FakeHost:
     def __init__(self, world: World, me: BrokerName) -> None:
         self._world = world
         self._me = me
+        self.me = SimpleNamespace(name=me)
         self.is_stuck = False
         self.has_coordinator = True
         self.silent_shards: set[str] = set()
@@ -274,3 +290,39 @@ def test_a_virtual_host_that_is_deleted_meanwhile_is_not_found(monkeypatch: pyte
 
     with pytest.raises(NotFoundError, match="vhost 'shop' not found"):
         move(world, BROKERS[0], "mq-1")
+
+
+def place(world: World, source: str, to: str) -> tuple[list[str], bool]:
+    placed = asyncio.run(world.views[BROKERS[3]].move_replica(VHOST, source, to))
+    return list(placed.brokers), placed.is_changed
+
+
+def test_a_replica_is_placed_on_another_broker_once() -> None:
+    world = World()
+
+    assert place(world, "mq-0", "mq-3") == (["mq-1", "mq-2", "mq-3"], True)
+    assert place(world, "mq-0", "mq-3") == (["mq-1", "mq-2", "mq-3"], False)
+    assert place(world, "", "mq-0") == (["mq-0", "mq-1", "mq-2", "mq-3"], True)
+    assert place(world, "mq-1", "") == (["mq-0", "mq-2", "mq-3"], True)
+    assert place(world, "mq-1", "") == (["mq-0", "mq-2", "mq-3"], False)
+    status = asyncio.run(world.views[BROKERS[0]].status())
+    assert [list(shard.placed) for shard in status.shards] == [[], ["mq-0", "mq-2", "mq-3"]]
+
+
+def test_replicas_stay_where_a_move_makes_no_sense() -> None:
+    world = World()
+    world.gone = {BROKERS[3]}
+    for source, to, error, text in [
+        ("mq-0", "mq-0", InvalidArgumentError, "to the broker that has it"),
+        ("", "", InvalidArgumentError, "to the broker that has it"),
+        ("mq-0", "mq-1", PreconditionFailedError, "at both brokers, 'mq-0' and 'mq-1'"),
+        ("mq-3", "mq-7", PreconditionFailedError, "no replica at broker 'mq-3'"),
+        ("mq-0", "mq-7", NotFoundError, "broker 'mq-7' not found"),
+        ("mq-0", "mq-3", PreconditionFailedError, "broker 'mq-3' is not alive"),
+    ]:
+        with pytest.raises(error, match=text):
+            place(world, source, to)
+    assert place(world, "mq-0", "")[0] == ["mq-1", "mq-2"]
+    assert place(world, "mq-1", "")[0] == ["mq-2"]
+    with pytest.raises(PreconditionFailedError, match="its only replica at broker 'mq-2'"):
+        place(world, "mq-2", "")

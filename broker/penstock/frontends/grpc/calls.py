@@ -93,6 +93,7 @@ METHODS: dict[str, Method] = {
     "EndBackup": _method(backup.EndBackupRequest, node_calls.end_backup),
     "GetClusterStatus": _method(cluster.GetClusterStatusRequest, cluster_calls.get_cluster_status),
     "MoveLeader": _method(cluster.MoveLeaderRequest, cluster_calls.move_leader),
+    "MoveReplica": _method(cluster.MoveReplicaRequest, cluster_calls.move_replica),
     "SetDraining": _method(cluster.SetDrainingRequest, cluster_calls.set_draining),
     "RecoverShard": _method(cluster.RecoverShardRequest, cluster_calls.recover_shard),
     "ReserveLease": _method(messaging.ReserveLeaseRequest, lease_calls.reserve_lease),

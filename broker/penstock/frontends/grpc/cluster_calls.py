@@ -32,6 +32,7 @@ async def get_cluster_status(
             min_in_sync=shard.min_in_sync,
             end_bytes=shard.end_bytes,
             unknown=shard.is_unknown,
+            placed=shard.placed,
         )
         for replica in shard.replicas:
             added.replicas.add(
@@ -54,6 +55,13 @@ async def move_leader(
 ) -> cluster.MoveLeaderResponse:
     moved = await services.cluster.move_leader(principal, vhost_of(request.vhost), request.broker)
     return cluster.MoveLeaderResponse(shard=moved.shard, epoch=moved.epoch, moved=moved.is_moved)
+
+
+async def move_replica(
+    services: Services, principal: Principal, request: cluster.MoveReplicaRequest
+) -> cluster.MoveReplicaResponse:
+    placed = await services.cluster.move_replica(principal, vhost_of(request.vhost), request.source, request.to)
+    return cluster.MoveReplicaResponse(shard=placed.shard, placed=placed.brokers, changed=placed.is_changed)
 
 
 async def set_draining(

@@ -21,6 +21,7 @@ from penstock.node.config import Settings, StartError
 from penstock.node.first_user import is_beyond_loopback
 from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
 from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.node.in_cluster.leader_reports import LeaderReports
 from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.membership import FirstAccount, Membership
 from penstock.node.in_cluster.metadata import Metadata
@@ -81,13 +82,14 @@ async def open_cluster(
         disk_free_bytes_min=settings.disk_free_bytes_min,
     )
     host, member = membership.host, membership.member
-    replicas = ReplicaSurroundings(host, engine, options, LogCopies(host, member))
+    reports = LeaderReports(host, member)
+    replicas = ReplicaSurroundings(host, engine, options, LogCopies(host, member), reports.ask)
     vhosts = ClusterVhosts(Surroundings(host, replicas, directory, metadata, events, make_token))
     undo.push_async_callback(vhosts.close)
     member.before_deletion(vhosts.leave)
     member.before_served(vhosts.applied)
     view = ClusterView(settings.cluster, host, member, metadata, membership.is_alive, directory.vhost_directory)
-    shards = ClusterShards(view)
+    shards = ClusterShards(view, reports)
     await _unless_asked(stopping.asked, vhosts.begin())
     undo.callback(spawn(shards.draining.run(), name="draining").cancel)
     await asyncio.to_thread(directory.begin, vhosts.names())

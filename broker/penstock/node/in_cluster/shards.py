@@ -10,39 +10,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.cluster.calls import LostCallError, NotCarriedOutError
-from penstock.cluster.hosted import HostedReplica
-from penstock.cluster.meta.codec import CodecError
-from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.record import BrokerName, ShardRecord
-from penstock.cluster.shard_calls import (
-    PROGRESS_ANSWERS,
-    PROGRESS_QUESTIONS,
-    SHARDS_MAX,
-    ProgressAnswer,
-    ProgressQuestion,
-    ShardReport,
-)
+from penstock.cluster.shard_calls import SHARDS_MAX, ShardReport
 from penstock.kit.clock import SystemClock
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.node.in_cluster.draining import Draining
+from penstock.node.in_cluster.leader_reports import LeaderReports
 from penstock.node.in_cluster.moving import LeaderMoves
 from penstock.node.in_cluster.recoveries import Recoveries
+from penstock.node.in_cluster.replica_moves import ReplicaMoves
 from penstock.services.ports import (
     ClusterBroker,
     ClusterShard,
     ClusterStatus,
     MovedLeader,
+    PlacedReplicas,
     RecoveredShard,
     ShardRecovery,
     ShardReplica,
 )
 from penstock.storage.cluster_json import META
 
-ANSWER_S: Final = 2.0
-"""A leader that has not answered after this time is left out."""
 REASONS_MAX: Final = 3
 READS_MAX: Final = 16
 """Questions to the coordinator at once."""
@@ -67,12 +57,13 @@ class _Records:
 class ClusterShards:
     """Implements `services.ports.Cluster`."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, reports: LeaderReports) -> None:
         self._view = view
-        self._moves = LeaderMoves(view, self._ask)
+        self._ask = reports.ask
+        self._moves = LeaderMoves(view, reports.ask)
+        self._replica_moves = ReplicaMoves(view)
         self._recoveries = Recoveries(view, SystemClock())
         self.draining = Draining(view)
-        view.member.answer(Method.PROGRESS, self._answer_progress)
 
     @property
     def broker(self) -> str:
@@ -80,6 +71,9 @@ class ClusterShards:
 
     async def move(self, vhost: VhostName, to: str) -> MovedLeader:
         return await self._moves.move(vhost, BrokerName(to))
+
+    async def move_replica(self, vhost: VhostName, source: str, to: str) -> PlacedReplicas:
+        return await self._replica_moves.move(vhost, BrokerName(source), BrokerName(to))
 
     async def drain(self, broker: str, *, is_draining: bool) -> bool:
         return await self.draining.set(BrokerName(broker), is_draining=is_draining)
@@ -92,7 +86,10 @@ class ClusterShards:
         names = dict(self._names())
         records = await self._records(names)
         reports = await self._reports(records.found)
-        shards = [_shard(name, vhost, records, reports.get(name)) for name, vhost in names.items()]
+        placement = view.metadata.state.placement
+        shards = [
+            _shard(name, vhost, records, reports.get(name), placement.get(name, ())) for name, vhost in names.items()
+        ]
         return ClusterStatus(view.cluster, view.metadata.me, self._brokers(), shards, records.fault)
 
     # ------------------------------------------------------------ parts
@@ -153,44 +150,16 @@ class ClusterShards:
         answers = await asyncio.gather(*asked)
         return {report.shard: report for answer in answers for report in answer}
 
-    async def _ask(self, leader: BrokerName, shards: Sequence[str]) -> Sequence[ShardReport]:
-        view = self._view
-        if leader == view.metadata.me:
-            return await self._own(shards)
-        question = PROGRESS_QUESTIONS.encode(ProgressQuestion(tuple(shards)))
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return PROGRESS_ANSWERS.decode(await view.member.call(leader, Method.PROGRESS, question)).shards
-        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
-            return ()
 
-    async def _answer_progress(self, question: bytes) -> bytes:
-        try:
-            asked = PROGRESS_QUESTIONS.decode(question).shards
-        except CodecError as error:
-            raise NotCarriedOutError(str(error)) from error
-        return PROGRESS_ANSWERS.encode(ProgressAnswer(tuple(await self._own(asked[:SHARDS_MAX]))))
-
-    async def _own(self, shards: Sequence[str]) -> list[ShardReport]:
-        """Return reports of the shards that this broker leads."""
-        replicas = {shard: replica for shard in shards if (replica := self._view.host.hosted(shard)) is not None}
-        return await asyncio.to_thread(lambda: list(_reports_of(replicas)))
-
-
-def _reports_of(replicas: Mapping[str, HostedReplica]) -> Iterator[ShardReport]:
-    """Yield what the replicas that lead know. Blocks for a moment."""
-    for shard, replica in replicas.items():
-        found = replica.progress()
-        if found is not None:
-            acknowledged = {each.replica: each.position for each in found.acknowledged}
-            yield ShardReport(shard, found.epoch, found.end, acknowledged)
-
-
-def _shard(name: str, vhost: VhostName | None, records: _Records, report: ShardReport | None) -> ClusterShard:
+def _shard(
+    name: str, vhost: VhostName | None, records: _Records, report: ShardReport | None, placed: Sequence[BrokerName]
+) -> ClusterShard:
     record = records.found.get(name)
     if record is None:
         is_unknown = name in records.unknown
-        return ClusterShard(name, vhost, leader="", epoch=0, min_in_sync=0, replicas=(), is_unknown=is_unknown)
+        return ClusterShard(
+            name, vhost, leader="", epoch=0, min_in_sync=0, replicas=(), is_unknown=is_unknown, placed=placed
+        )
     current = report if report is not None and report.epoch == record.epoch else None
     replicas = [
         ShardReplica(broker, replica, replica in record.in_sync, _lag_bytes(record, current, replica))
@@ -209,6 +178,7 @@ def _shard(name: str, vhost: VhostName | None, records: _Records, report: ShardR
             ShardRecovery(each.epoch, each.broker, each.replica, each.end, each.by, each.at_ms)
             for each in record.recoveries
         ],
+        placed=placed,
     )
 
 

@@ -22,6 +22,7 @@ from penstock.cluster.meta.changes import (
     VhostDeleted,
 )
 from penstock.cluster.meta.commands import CreateVhost, DeleteVhost
+from penstock.cluster.record import BrokerName
 from penstock.kit.tasks import spawn
 from penstock.metadata.effects import (
     Change,
@@ -52,6 +53,7 @@ class _Entry:
     owner: ClusterOwner
     replica: VhostReplica
     running: asyncio.Task[None]
+    shard: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class ClusterVhosts:
         self.kept_below = 0
         """The virtual hosts of the last `keep` have numbers below this one."""
         self._entries: dict[VhostName, _Entry] = {}
+        self._of_shard: dict[str, VhostName] = {}
         self._emitting: set[Event] = set()
 
     async def begin(self) -> None:
@@ -155,10 +158,10 @@ class ClusterVhosts:
     def changed(self, change: MetaChange, for_engine: Sequence[Change]) -> None:
         """Act on a change of the metadata that is applied. It does not wait."""
         match change:
-            case ShardPlaced():
-                self._take_in_new()
+            case ShardPlaced(shard, brokers):
+                self._place(shard, brokers)
             case VhostDeleted(name):
-                self._entries.pop(name, None)
+                self._forget(name)
                 self._emit(TopologyChanged(name), LimitsChanged(vhost=name), PermissionsChanged(vhost=name))
             case VhostChanged(name, entries=entries) if name in self._entries:
                 self._entries[name].replica.take(for_engine)
@@ -197,6 +200,19 @@ class ClusterVhosts:
 
     # ------------------------------------------------------------ parts
 
+    def _place(self, shard: str, brokers: Sequence[BrokerName]) -> None:
+        """Take in the virtual host of a new shard, or tell its replica which brokers are to have one."""
+        name = self._of_shard.get(shard)
+        if name is None:
+            self._take_in_new()
+        else:
+            self._entries[name].replica.place(brokers)
+
+    def _forget(self, name: VhostName) -> None:
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            del self._of_shard[entry.shard]
+
     def _take_in_new(self) -> None:
         for name in self._around.metadata.state.vhosts:
             if name not in self._entries:
@@ -210,7 +226,8 @@ class ClusterVhosts:
         replica = VhostReplica(around.replicas, place)
         owner = replica.owner = ClusterOwner(state.vhosts[name], around.metadata, replica)
         running = spawn(replica.run(around.metadata, self._leads), name=f"replica of vhost {name}")
-        self._entries[name] = _Entry(Vhost(owner, around.make_token), owner, replica, running)
+        self._entries[name] = _Entry(Vhost(owner, around.make_token), owner, replica, running, shard)
+        self._of_shard[shard] = name
 
     def _leads(self, name: VhostName) -> None:
         """Have open streams ask again: they begin or end with a term."""

@@ -2,6 +2,7 @@
 //!
 //! Invariant: outputs are handed over under the lock, so their order is that of the events. [`Events`] must therefore not call the shard.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -97,6 +98,8 @@ pub struct Shard {
     pub(crate) contents: Contents,
     /// Held while the log is folded or compacted, and while its queues are opened. It is locked before the place.
     pub(crate) upkeep: Mutex<()>,
+    /// The brokers that are to have a replica; none where that is not known. Held while the replica is told, and locked before the place.
+    placed: Mutex<BTreeSet<BrokerId>>,
     /// Absent while a copy takes the place of the log, where it could not be opened, and once the node has ended.
     place: Mutex<Option<Place>>,
     pub(crate) working: Working,
@@ -131,6 +134,7 @@ impl Shard {
             options,
             contents,
             upkeep: Mutex::default(),
+            placed: Mutex::default(),
             place: Mutex::new(Some(Place::Here(Box::new(replicated)))),
             working: Working::default(),
             flush_waits: AtomicBool::new(false),
@@ -147,6 +151,9 @@ impl Shard {
         let yields = lock(&self.shared.yields);
         self.step(Input::Yield(*yields));
         drop(yields);
+        let placed = lock(&self.placed);
+        self.step(Input::Placed(placed.clone()));
+        drop(placed);
         self.shared.links.each(|broker, link| self.linked(broker, link));
     }
 
@@ -197,6 +204,14 @@ impl Shard {
     /// Hands the leadership over to another replica in sync; nothing happens where this one does not lead.
     pub fn hand_over(&self, to: ReplicaId) {
         self.step(Input::HandOver(to));
+    }
+
+    /// Says which brokers are to have a replica. While this one leads, it brings in those that lack one, and takes the others out, one at a time.
+    /// With none it leaves them as they are.
+    pub fn place(&self, brokers: BTreeSet<BrokerId>) {
+        let mut placed = lock(&self.placed);
+        placed.clone_from(&brokers);
+        self.step(Input::Placed(brokers));
     }
 
     pub(crate) fn step(&self, input: Input) {

@@ -114,6 +114,10 @@ impl PyReplica {
         Ok(PyReplicaBackup::new(ticket, &self.directory))
     }
 
+    fn place(&self, py: Python<'_>, brokers: Vec<u64>) {
+        py.detach(|| self.shard.place(brokers.into_iter().collect()));
+    }
+
     fn hand_over(&self, py: Python<'_>, replica: &str) -> PyResult<()> {
         let to = replica_of(replica)?;
         py.detach(|| self.shard.hand_over(to));

@@ -1,5 +1,7 @@
 //! Events that a replica takes, and effects that it asks for.
 
+use std::collections::BTreeSet;
+
 use crate::{BrokerId, Epoch, Message, Outcome, Position, ReplicaId, ShardRecord, Version};
 
 /// The number of a question to the coordinator, so that a late answer is known as one.
@@ -51,6 +53,8 @@ pub enum Event {
     HandOver(ReplicaId),
     /// Whether this replica leaves it to others to lead, as far as they do so soon.
     Yield(bool),
+    /// The brokers that are to have a replica. A leader brings in those that lack one, and takes the others out.
+    Placed(BTreeSet<BrokerId>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,7 +86,7 @@ impl Replica {
         let Some(leading) = self.leading() else { return };
         leading.last_beat = Some(sent);
         let (epoch, sessions) = (leading.epoch, leading.sessions.clone());
-        for broker in self.others() {
+        for broker in self.listeners() {
             let session = sessions.get(&broker).map_or(0, |&(session, _)| session);
             self.send(broker, Message::Beat { epoch, high_watermark, sent, session });
         }
@@ -124,7 +124,7 @@ impl Replica {
     }
 
     fn welcome(&mut self, from: BrokerId, replica: ReplicaId, session: u64, epochs: &Epochs, end: Position) {
-        if !epochs.are_valid(end) || replica == self.me.replica {
+        if !epochs.are_valid(end) || replica == self.me.replica || !self.is_known(from) {
             return;
         }
         let (now, high_watermark) = (self.now, self.log.committed);
@@ -271,8 +271,10 @@ impl Replica {
         let is_alone = self.record().is_some_and(|record| record.in_sync.len() == 1);
         let committed = self.log.committed;
         let Some(leading) = self.leading() else { return };
-        let in_epoch = 1 + leading.answered.len();
-        if leading.alone_from.is_none() && in_epoch > brokers.len().saturating_sub(majority) {
+        // More than half, also where half of them is no majority: the leader before may have known one broker more, or one less, and
+        // any majority of those has a broker of this one.
+        let in_epoch = 1 + leading.answered.keys().filter(|broker| brokers.contains(broker)).count();
+        if leading.alone_from.is_none() && in_epoch >= majority {
             leading.alone_from = Some(now + within);
         }
         let answers = |broker: &&BrokerId| {

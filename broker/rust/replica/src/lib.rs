@@ -7,8 +7,8 @@
 //! wrong. Times only decide when a leader is suspected and when it stops delivering. `docs/decisions/0080` has the rules
 //! and the argument; the modules say which of them they keep.
 //!
-//! Limits: a replica that lacks records which its leader has deleted cannot catch up, because no segments are copied yet;
-//! nothing chooses on which brokers replicas are.
+//! Limits: a replica that lacks records which its leader has deleted needs a copy of the log, which the host makes; the host chooses on which
+//! brokers replicas are.
 
 mod campaign;
 mod epochs;
@@ -17,6 +17,7 @@ mod follower;
 mod leader;
 mod membership;
 mod message;
+mod moving;
 mod record;
 mod replica;
 mod settings;
@@ -25,6 +26,7 @@ mod state;
 pub use epochs::Epochs;
 pub use event::{ChangeId, Effect, Event, Halt, Link, ReadId, Role};
 pub use message::Message;
+pub use moving::minimum_of;
 pub use record::{Leader, Outcome, ShardRecord, Version};
 pub use settings::Settings;
 pub use state::{Replica, Stored};

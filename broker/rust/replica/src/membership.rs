@@ -14,8 +14,9 @@ impl Replica {
         if self.leading().is_none_or(|leading| leading.pending.is_some() || leading.start.is_none()) {
             return;
         }
-        let wanted = self.without_laggard(&record).or_else(|| self.with_caught_up(&record));
-        if let Some(wanted) = wanted.or_else(|| self.with_blank_disks(&record)) {
+        let wanted = self.without_laggard(&record).or_else(|| self.without_leaver(&record));
+        let wanted = wanted.or_else(|| self.with_caught_up(&record)).or_else(|| self.with_blank_disks(&record));
+        if let Some(wanted) = wanted.or_else(|| self.with_newcomer(&record)) {
             let change = self.change(base, wanted.clone());
             if let Some(leading) = self.leading() {
                 leading.pending = Some(Pending { change, base, wanted, is_unknown: false });

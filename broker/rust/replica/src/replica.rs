@@ -32,6 +32,7 @@ impl Replica {
             effects: Vec::new(),
             role: Role::Follower,
             yields: false,
+            placed: BTreeSet::new(),
         }
     }
 
@@ -110,6 +111,7 @@ impl Replica {
             Event::DiskFailed => self.halt(Halt::DiskFailed),
             Event::HandOver(to) => self.hand_over(to),
             Event::Yield(yields) => self.yields = yields,
+            Event::Placed(brokers) => self.place(brokers),
         }
     }
 
@@ -230,7 +232,7 @@ impl Replica {
         let leads = record.leader == self.me && record.epoch > self.promised;
         let epoch = record.epoch;
         let is_news = self.record().is_none_or(|known| known.epoch < epoch);
-        self.record = Some((record, version));
+        self.replace_record(record, version);
         match &self.state {
             State::Leading(leading) if epoch > leading.epoch => self.step_down(),
             State::Leading(_) => self.take_membership(),
@@ -257,8 +259,13 @@ impl Replica {
 
     /// Knows the record that a change made; answers to earlier questions are out of date.
     pub(crate) fn know(&mut self, record: ShardRecord, version: Version) {
-        self.record = Some((record, version));
+        self.replace_record(record, version);
         self.asked = None;
+    }
+
+    fn replace_record(&mut self, record: ShardRecord, version: Version) {
+        let before = self.record.replace((record, version));
+        self.forget_strangers(&before.map(|(before, _)| before.replicas).unwrap_or_default());
     }
 
     pub(crate) fn is_asking(&self) -> bool {

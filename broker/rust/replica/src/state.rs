@@ -68,6 +68,8 @@ pub struct Replica {
     pub(crate) role: Role,
     /// Others are to lead, as far as they do so soon.
     pub(crate) yields: bool,
+    /// The brokers that are to have a replica; none where that is not known, and those with one keep it.
+    pub(crate) placed: BTreeSet<BrokerId>,
 }
 
 #[derive(Debug)]

@@ -68,6 +68,8 @@ pub enum Input {
     Done(WorkDone),
     HandOver(ReplicaId),
     Yield(bool),
+    /// The brokers that are to have a replica.
+    Placed(BTreeSet<BrokerId>),
     /// The owner of the log stopped after a write that failed: the replica halts.
     Stopped,
 }
@@ -248,6 +250,7 @@ impl Replicator {
             Input::Done(done) => return self.take_done(log, done),
             Input::HandOver(to) => Event::HandOver(to),
             Input::Yield(yields) => Event::Yield(yields),
+            Input::Placed(brokers) => Event::Placed(brokers),
             Input::Stopped => Event::DiskFailed,
         };
         self.events.push_back(event);

@@ -24,8 +24,15 @@ pub struct Broker {
     pub number: usize,
     pub replica_id: ReplicaId,
     pub disk: Disk,
+    /// One life of its replica, which events are for.
     pub boot: u64,
+    /// One life of its process, in which the replica may be closed and opened again.
+    process: u64,
+    pub is_running: bool,
+    /// The replica of its disk, unless it is closed.
     pub replica: Option<Replica>,
+    /// Whether its disk has a replica.
+    pub has_replica: bool,
     pub is_syncing: bool,
     pub paused_until: Millis,
     pub stalled_until: Millis,
@@ -82,7 +89,10 @@ impl Broker {
             replica_id: 100 + number as u128,
             disk: Disk::default(),
             boot: 0,
+            process: 0,
+            is_running: false,
             replica: None,
+            has_replica: false,
             is_syncing: false,
             paused_until: 0,
             stalled_until: 0,
@@ -92,12 +102,19 @@ impl Broker {
     }
 
     pub fn is_up(&self) -> bool {
-        self.replica.is_some()
+        self.is_running
     }
 
-    pub fn start(&mut self, now: Millis, settings: Settings) {
+    pub fn start(&mut self) {
         self.boot += 1;
-        let me = Leader { broker: self.number as u64, replica: self.replica_id, boot: self.boot };
+        self.process += 1;
+        self.is_running = true;
+    }
+
+    /// Opens its replica, which begins anew where the disk has none.
+    pub fn open(&mut self, now: Millis, settings: Settings) {
+        self.has_replica = true;
+        let me = Leader { broker: self.number as u64, replica: self.replica_id, boot: self.process };
         let stored = Stored {
             promised: self.disk.promised,
             epochs: self.disk.epochs(),
@@ -112,17 +129,30 @@ impl Broker {
         let unsynced = self.disk.entries.len() as u64 - self.disk.synced;
         let kept = self.disk.synced + random.below(unsynced + 1);
         self.disk.entries.truncate(kept as usize);
-        self.disk.synced = kept;
+        self.close();
+        (self.is_running, self.paused_until) = (false, 0);
+    }
+
+    /// Closes its replica: everything is on the disk then.
+    pub fn close(&mut self) {
+        self.disk.synced = self.disk.entries.len() as u64;
         self.replica = None;
         self.boot += 1;
         self.delivers_since = None;
-        (self.is_syncing, self.paused_until) = (false, 0);
+        self.is_syncing = false;
+    }
+
+    /// The process that leads by a record.
+    pub fn is_leader(&self, leader: Leader) -> bool {
+        let me = Leader { broker: self.number as u64, replica: self.replica_id, boot: self.process };
+        self.is_running && leader == me
     }
 
     /// The disk is lost; a blank one has a new identity.
     pub fn lose_disk(&mut self, new: ReplicaId) {
         self.disk = Disk::default();
         self.replica_id = new;
+        self.has_replica = false;
     }
 
     /// The epoch that it leads.

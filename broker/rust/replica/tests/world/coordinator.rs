@@ -77,6 +77,7 @@ impl World {
                 }
                 let outcome = if base == self.coordinator.version() {
                     check(&self.coordinator.record, &record)?;
+                    self.check_disks_of(&record)?;
                     self.coordinator.record = record;
                     self.coordinator.version += 1;
                     Outcome::Changed(self.coordinator.version())
@@ -99,6 +100,9 @@ fn check(before: &ShardRecord, after: &ShardRecord) -> Result<(), String> {
     let elects =
         after.epoch == before.epoch + 1 && after.in_sync == before.in_sync && after.replicas == before.replicas;
     let changes = after.epoch == before.epoch && after.leader == before.leader;
+    if before.brokers().symmetric_difference(&after.brokers()).count() > 1 {
+        return Err(format!("several brokers come or go: {before:?} is changed to {after:?}"));
+    }
     if after.in_sync.len() >= after.min_in_sync && (elects || changes) {
         return Ok(());
     }

@@ -106,6 +106,7 @@ impl World {
             let to = self.random.below(count as u64) as usize;
             self.hand_over(one, to)?;
         }
+        self.move_replicas();
         self.after(EVERY, Due::Fault);
         Ok(())
     }

@@ -9,6 +9,7 @@ mod broker;
 mod checks;
 mod coordinator;
 mod faults;
+mod moving;
 mod network;
 mod random;
 mod recovery;
@@ -22,6 +23,7 @@ pub use broker::{Broker, Entry};
 use checks::Checks;
 use coordinator::{Coordinator, Request};
 use faults::Faults;
+use moving::Moving;
 use network::Network;
 use random::Random;
 
@@ -53,6 +55,8 @@ pub struct World {
     drained: Option<usize>,
     /// The epoch of the record by the last recovery.
     recovered: u64,
+    /// Where replicas are to be, in worlds in which they move.
+    moving: Option<Moving>,
     is_traced: bool,
 }
 
@@ -66,6 +70,9 @@ enum Due {
     AtCoordinator(Request),
     Tick { broker: usize, boot: u64 },
     Start { broker: usize },
+    Placed { broker: usize, version: u64 },
+    Look { broker: usize },
+    Release { broker: usize, boot: u64, epoch: u64, is_read: bool },
     Publish,
     Fault,
 }
@@ -111,6 +118,7 @@ impl World {
             pauses: (seed / 4).is_multiple_of(2),
             drained: (shape.troubled_for > 0 && (seed / 8).is_multiple_of(2)).then_some(seed as usize % shape.brokers),
             recovered: 0,
+            moving: None,
             is_traced: std::env::var_os("SIM_TRACE").is_some(),
         };
         for broker in 0..shape.brokers {
@@ -194,13 +202,16 @@ impl World {
             }
             Due::AtCoordinator(request) => self.answer(request),
             Due::Tick { broker, boot } => {
-                if self.brokers[broker].boot == boot && self.brokers[broker].is_up() {
+                if self.brokers[broker].boot == boot && self.brokers[broker].replica.is_some() {
                     self.step(broker, boot, Event::Tick, &[])?;
                     self.after(TICK, Due::Tick { broker, boot });
                 }
                 Ok(())
             }
             Due::Start { broker } => self.start(broker),
+            Due::Placed { broker, version } => self.hear_placed(broker, version),
+            Due::Look { broker } => self.look(broker),
+            Due::Release { broker, boot, epoch, is_read } => self.go_on_releasing(broker, boot, epoch, is_read),
             Due::Publish => self.publish(),
             Due::Fault => self.fault(),
         }
@@ -215,11 +226,10 @@ impl World {
     }
 
     fn start(&mut self, broker: usize) -> Result<(), String> {
-        self.brokers[broker].start(self.now, self.settings);
-        let boot = self.brokers[broker].boot;
-        self.step(broker, boot, Event::Yield(self.drained == Some(broker)), &[])?;
-        let first = self.random_below(TICK);
-        self.after(first, Due::Tick { broker, boot });
+        self.brokers[broker].start();
+        if self.has_part(broker) {
+            self.open(broker)?;
+        }
         for other in 0..self.brokers.len() {
             if other != broker && self.brokers[other].is_up() {
                 let boot = self.brokers[other].boot;
@@ -228,6 +238,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn open(&mut self, broker: usize) -> Result<(), String> {
+        self.brokers[broker].open(self.now, self.settings);
+        let boot = self.brokers[broker].boot;
+        self.step(broker, boot, Event::Yield(self.drained == Some(broker)), &[])?;
+        let first = self.random_below(TICK);
+        self.after(first, Due::Tick { broker, boot });
+        self.tell_placed(broker)
     }
 
     /// A client publishes to each broker that takes it.
