@@ -12,8 +12,9 @@ from random import Random
 
 from rich.console import Console
 
+from chaos.disks import are_possible
 from chaos.fault_script import run_faults
-from chaos.faults import NETWORK_KINDS, kinds_of
+from chaos.faults import DISK_KINDS, NETWORK_KINDS, kinds_of
 from chaos.network import Loopback, Network, enter_own_network
 from chaos.run import FAULT_COUNT_MAX, Plan
 from support.serving_cluster import NAMES
@@ -29,6 +30,9 @@ def main() -> int:
     if not has_network:
         console.print("this machine allows no network namespaces: there are no partitions")
         kinds = [kind for kind in kinds if kind not in NETWORK_KINDS]
+    if not DISK_KINDS.isdisjoint(kinds) and not are_possible():
+        console.print("this machine allows no file systems for brokers: none loses its power, and none is full")
+        kinds = [kind for kind in kinds if kind not in DISK_KINDS]
     seed = options.seed or Random().randrange(1, 1_000_000)
     console.print(f"CHAOS_SEED={seed} CHAOS_MINUTES={options.minutes:g} CHAOS_KINDS={','.join(kinds)}")
     directory = options.directory / str(seed)

@@ -38,7 +38,7 @@ class FaultScript:
     def __init__(self, found: Run, network: Surroundings) -> None:
         self._run = found
         self._random = Random(found.plan.seed)
-        self._injector = Injector(found.cluster, network)
+        self._injector = Injector(found.cluster, network, found.disks)
 
     def play(self) -> None:
         plan, flows = self._run.plan, self._run.load.flows
@@ -58,6 +58,7 @@ class FaultScript:
         target = fault.target(flows[fault.vhost].leader.current or names[0], names)
         hits = fault.hits(target, names)
         injector.begin(fault, target)
+        found.may_halt |= injector.halted
         marks = found.load.mark()
         time.sleep(fault.seconds)
         injector.end(fault, target)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-__all__ = ["NETWORK_KINDS", "Fault", "Kind", "Link", "Pace", "draw", "kinds_of"]
+__all__ = ["DAMAGES", "DISK_KINDS", "NETWORK_KINDS", "Fault", "Kind", "Link", "Pace", "draw", "kinds_of"]
 
 Link = tuple[str, str]
 """A direction between two brokers: packets go from the first to the second."""
@@ -37,18 +37,38 @@ class Kind(StrEnum):
     """The target and another one do not reach each other; both reach the third."""
     NO_MAJORITY = "no-majority"
     """No broker reaches any other."""
+    RING = "ring"
+    """The packets of each broker reach only the next one."""
+    POWER = "power"
+    """The target's machine loses its power, and its disk what was not synced."""
+    POWER_OF_ALL = "power-of-all"
+    FULL_DISK = "full-disk"
+    """The target's disk has no space, until something else on it is deleted."""
+    CALM = "calm"
+    """Nothing happens, which is no fault: messages must not be lost by that either."""
     CORRUPT = "corrupt"
     """The target is killed, and a byte of one of its logs is changed before its start."""
+    TRUNCATE = "truncate"
+    """The target is killed, and a file of one of its logs is cut short before its start."""
 
 
-NETWORK_KINDS: Final = frozenset({Kind.HALVES, Kind.ONE_WAY, Kind.DEAF, Kind.BRIDGE, Kind.NO_MAJORITY})
+NETWORK_KINDS: Final = frozenset({Kind.HALVES, Kind.ONE_WAY, Kind.DEAF, Kind.BRIDGE, Kind.NO_MAJORITY, Kind.RING})
+DISK_KINDS: Final = frozenset({Kind.POWER, Kind.POWER_OF_ALL, Kind.FULL_DISK})
+"""Each broker has a file system of its own for them."""
+DAMAGES: Final = frozenset({Kind.CORRUPT, Kind.TRUNCATE})
+"""A leader drops a message that its disk has changed, so they are not drawn unless they are asked for."""
 SECONDS: Final = {
     Kind.KILL_LEADER: (0.0, 6.0),
     Kind.KILL_FOLLOWER: (0.0, 6.0),
     Kind.KILL_ALL: (0.0, 2.0),
     Kind.RESTART: (0.0, 3.0),
     Kind.CORRUPT: (0.0, 3.0),
+    Kind.TRUNCATE: (0.0, 3.0),
     Kind.PAUSE: (1.0, 9.0),
+    Kind.POWER: (0.0, 6.0),
+    Kind.POWER_OF_ALL: (0.0, 2.0),
+    Kind.FULL_DISK: (2.0, 9.0),
+    Kind.CALM: (1.0, 3.0),
 }
 """How long a fault lasts, at least and at most; kinds that are not here are cuts."""
 CUT_S: Final = (2.0, 12.0)
@@ -85,7 +105,7 @@ class Fault:
         match self.kind:
             case Kind.KILL_LEADER | Kind.RESTART:
                 return leader
-            case Kind.KILL_FOLLOWER | Kind.CORRUPT:
+            case Kind.KILL_FOLLOWER | Kind.CORRUPT | Kind.TRUNCATE:
                 return _pick(others, self.picks[0])
         # Each of the three is hit in turn, the leader more often: cuts around it are the hard ones.
         return _pick([leader, *brokers], self.picks[0])
@@ -105,11 +125,15 @@ class Fault:
                 yield from ((target, other), (other, target))
             case Kind.NO_MAJORITY:
                 yield from ((one, two) for one in brokers for two in brokers if one != two)
+            case Kind.RING:
+                yield from ((two, one) for one, two in zip(brokers, [*brokers[1:], brokers[0]], strict=True))
 
     def hits(self, target: str, brokers: Sequence[str]) -> set[str]:
         """Return the brokers whose virtual hosts may need another leader."""
-        if self.kind in (Kind.KILL_ALL, Kind.NO_MAJORITY):
+        if self.kind in (Kind.KILL_ALL, Kind.NO_MAJORITY, Kind.RING, Kind.POWER_OF_ALL):
             return set(brokers)
+        if self.kind == Kind.CALM:
+            return set()
         if self.kind in (Kind.ONE_WAY, Kind.BRIDGE):
             return {broker for link in self.cuts(target, brokers) for broker in link}
         return {target}
@@ -134,9 +158,9 @@ def draw(random: Random, kinds: Sequence[Kind], vhost_count: int, pace: Pace | N
 
 
 def kinds_of(text: str) -> list[Kind]:
-    """Return the kinds of a text, separated by commas; all but `corrupt` for an empty one. Raises ValueError."""
+    """Return the kinds of a text, separated by commas; all but damages for an empty one. Raises ValueError."""
     if not text:
-        return [kind for kind in Kind if kind != Kind.CORRUPT]
+        return [kind for kind in Kind if kind not in DAMAGES]
     return [Kind(word.strip()) for word in text.split(",")]
 
 
