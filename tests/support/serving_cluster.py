@@ -56,8 +56,12 @@ class ServingCluster:
         }
 
     def start_all(self) -> None:
-        with ThreadPoolExecutor(len(self.brokers)) as threads:
-            list(threads.map(Broker.start, self.brokers.values()))
+        self.start(*self.brokers)
+
+    def start(self, *names: str) -> None:
+        """Start some brokers at once: one alone waits for a majority."""
+        with ThreadPoolExecutor(len(names)) as threads:
+            list(threads.map(Broker.start, (self.brokers[name] for name in names)))
 
     def __enter__(self) -> Self:
         try:
