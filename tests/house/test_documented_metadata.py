@@ -53,7 +53,7 @@ def test_the_parts_of_a_checkpoint_are_documented() -> None:
 
 
 def test_the_keys_of_meta_json_are_documented(tmp_path: Path) -> None:
-    write_applied(tmp_path / "meta.json", Applied(1))
+    write_applied(tmp_path / "meta.json", Applied(1, begins_anew=True))
 
     assert list(json.loads((tmp_path / "meta.json").read_text())) == list(rows(METADATA, "key"))
 

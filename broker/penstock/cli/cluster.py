@@ -4,6 +4,8 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +13,7 @@ import typer
 import penstock
 from penstock.cli.cluster_moves import MOVE_COLUMNS, Placing, moves_of, wait_until_placed
 from penstock.cli.group import Commands
-from penstock.cli.options import Uri, VhostName, connected
+from penstock.cli.options import Uri, VhostName, complete_vhosts, connected
 from penstock.cli.output import Format, Output, counted, print_done, print_json, print_note, print_rows
 
 if TYPE_CHECKING:
@@ -31,8 +33,18 @@ DRAIN_SECONDS = 60.0
 MOVE_SECONDS = 600.0
 Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a replica; 0 does not wait.")]
 LOOK_SECONDS = 0.2
+RECOVERY_SECONDS = 60.0
 NAMED_MAX = 5
 """Vhosts that an error names."""
+LOST_MESSAGES = "messages that were confirmed and are not in that log are lost"
+LOST_METADATA = (
+    "users, vhosts, queues and bindings that were declared and are not in that log are lost, with the messages of "
+    "those queues; what was deleted and is not deleted in that log is there again"
+)
+RecoveredName = Annotated[
+    str | None,
+    typer.Argument(metavar="[VHOST]", help="The vhost.", show_default=False, autocompletion=complete_vhosts),
+]
 
 
 @app.command()
@@ -141,25 +153,35 @@ def _place(context: typer.Context, uri: str | None, output: Format | None, placi
 @app.command()
 def recover(
     context: typer.Context,
-    name: VhostName,
     broker: Annotated[str, typer.Option("--from", help="Broker whose replica is to lead.", metavar="BROKER")],
+    name: RecoveredName = None,
+    metadata: Annotated[bool, typer.Option("--metadata", help="Recover users, vhosts and definitions.")] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="Data directory of a broker here; for --metadata.", envvar="PENSTOCK_DATA_DIR"),
+    ] = None,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Recover; messages may be lost.")] = False,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
-    """Recover a vhost none of whose replicas in sync is left.
+    """Recover a vhost or the metadata, with no replica in sync.
 
     Without --accept-loss it shows what is left and changes nothing. Before you add it, stop all brokers for good that
-    do not answer.
+    do not answer. The metadata is recovered on the machine of any broker, by the user of its process or root.
     """
-    from penstock.cli.cluster_calls import recover_shard
+    if metadata:
+        found, of = _recovered_metadata(broker, data_dir, accept_loss, name), "the metadata"
+    elif name is None:
+        raise typer.BadParameter("name a vhost, or use --metadata")
+    else:
+        from penstock.cli.cluster_calls import recover_shard
 
-    with connected(context, uri) as connection:
-        found = recover_shard(connection, name, broker, accept_loss)
+        with connected(context, uri) as connection:
+            found, of = recover_shard(connection, name, broker, accept_loss), f"vhost '{name}'"
     if accept_loss or found.recovered:
         leads = f", which leads in epoch {found.epoch}" if found.epoch else ", which does not lead yet: see its log"
         before = "" if found.recovered else " as before"
-        print_done(f"vhost '{name}' was recovered{before} from broker '{broker}'{leads}", found, output)
+        print_done(f"{of} was recovered{before} from broker '{broker}'{leads}", found, output)
         return
     if output is Format.JSON:
         print_json(found)
@@ -167,8 +189,46 @@ def recover(
     print_rows(map(_remaining, found.replicas), REMAINING_COLUMNS, output)
     sys.stdout.flush()
     if found.problem:
-        raise ValueError(f"vhost '{name}' {found.problem}")
-    _say_cost(name, broker, found)
+        raise ValueError(f"{of} {found.problem}")
+    _say_cost(of, broker, found, lost=LOST_METADATA if metadata else LOST_MESSAGES)
+
+
+def _recovered_metadata(broker: str, data_dir: Path | None, accept_loss: bool, name: str | None) -> "RecoveredShard":
+    """Ask the broker of a data directory, which serves no clients while there is no metadata."""
+    from penstock.cli.cluster_calls import RecoveredShard, RemainingReplica
+
+    if name is not None:
+        raise typer.BadParameter("name a vhost or use --metadata, not both")
+    if data_dir is None:
+        raise typer.BadParameter("--metadata needs the --data-dir of a broker on this machine")
+    request = {"verb": "recover-metadata", "broker": broker, "accept_loss": accept_loss}
+    asking = import_module("penstock.node.operator_calls").ask_broker
+    found = asking(data_dir.absolute(), request, RECOVERY_SECONDS)
+    replicas = [
+        RemainingReplica(
+            broker=each["broker"],
+            answered=each["has_answered"],
+            alive=each["is_alive"],
+            id=each["id"] or None,
+            open=each["is_open"],
+            in_sync=each["is_in_sync"],
+            epoch=each["epoch"],
+            end_bytes=each["end_bytes"],
+            committed_bytes=each["committed_bytes"],
+            halted=each["halted"],
+        )
+        for each in found["replicas"]
+    ]
+    return RecoveredShard(
+        vhost="",
+        broker=broker,
+        shard=found["shard"],
+        replicas=tuple(replicas),
+        most=found["most"],
+        problem=found["problem"],
+        recovered=found["is_recovered"],
+        epoch=found["epoch"],
+    )
 
 
 @app.command()
@@ -271,12 +331,12 @@ def _carry_out(connection: "Connection", move: "Move") -> bool:
     return True
 
 
-def _say_cost(vhost: str, broker: str, found: "RecoveredShard") -> None:
+def _say_cost(of: str, broker: str, found: "RecoveredShard", lost: str) -> None:
     """Say what a recovery would lose. Nothing was changed."""
     chosen = next(each for each in found.replicas if each.broker == broker)
     end = f"position {chosen.end_bytes} of epoch {chosen.epoch}"
-    print_note(f"no replica that answers has more of vhost '{vhost}' than broker '{broker}', whose log ends at {end}")
-    print_note("messages that were confirmed and are not in that log are lost")
+    print_note(f"no replica that answers has more of {of} than broker '{broker}', whose log ends at {end}")
+    print_note(lost)
     print_note("nothing was changed; stop all brokers for good that do not answer, then add --accept-loss")
 
 

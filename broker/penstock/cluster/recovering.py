@@ -140,6 +140,14 @@ def is_recovered(record: ShardRecord | None, replica: ReplicaId) -> bool:
     return record.recoveries[-1].replica == replica and record.in_sync == (replica,)
 
 
+def recovered_in(record: ShardRecord | None) -> int:
+    """Return the epoch of the newest recovery of a shard; 0 without any.
+
+    It is above all epochs before, and so are all multiples of a power of 2 that follow from it.
+    """
+    return record.recoveries[-1].epoch if record is not None and record.recoveries else 0
+
+
 def lost_by(record: ShardRecord, replica: ReplicaId, promised: int) -> Recovery | None:
     """Return the recovery that counted a replica as lost, which has heard of no leader since then."""
     return next((each for each in record.recoveries if replica in each.lost and promised < each.epoch), None)

@@ -95,6 +95,7 @@ class FakeHost:
     def __init__(self, world: World, me: BrokerName) -> None:
         self._world = world
         self._me = me
+        self.me = SimpleNamespace(name=me)
 
     async def read_versioned(self, _: str) -> Versioned | None:
         record = self._world.record

@@ -70,11 +70,20 @@ class Asker:
     Invariant: `_open` has the numbers that are not answered, so all below the smallest one are.
     """
 
-    def __init__(self, link: LeaderLink, applier: Applier, log: MetaLog, retry_s: float = RETRY_S) -> None:
+    def __init__(
+        self,
+        link: LeaderLink,
+        applier: Applier,
+        log: MetaLog,
+        retry_s: float = RETRY_S,
+        is_joined: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_joined` returns whether the session is known to be this one's: a recovery may have lost its beginning."""
         self._link = link
         self._applier = applier
         self._log = log
         self._retry_s = retry_s
+        self._is_joined = is_joined
         self._session = 0
         self._next_number = 1
         self._open: set[int] = set()
@@ -130,6 +139,9 @@ class Asker:
         content = REQUESTS.encode(request)
         while True:
             self._applier.check()  # else no answer could be passed on
+            if request.session and not self._is_joined():
+                await asyncio.sleep(self._retry_s)
+                continue
             try:
                 response = RESPONSES.decode(await self._link.ask(content))
             except (NotLeaderError, UnknownOutcomeError):

@@ -18,6 +18,7 @@ from penstock.model.names import VhostName
 from penstock.storage.definitions_proof import Proof
 from penstock.storage.jsonfiles import read_json, write_file, write_json
 
+_BEGINS_ANEW: Final = "begins_anew"
 _WAY_OUT: Final = "remove the metadata of this broker while it is stopped, so that it copies another one's"
 
 
@@ -75,13 +76,15 @@ class Applied:
 
     `definitions` has the files that may be longer now, by their directories: each began with what its proof says.
     `vhost` is being created or deleted by the next record. If the checkpoint has the position `installing`, the files
-    are being made from it.
+    are being made from it. `begins_anew`: the files are of a state that a recovery has replaced, and the recovered one
+    is not known yet.
     """
 
     position: int
     definitions: Mapping[str, Proof] = field(default_factory=dict)
     vhost: VhostName | None = None
     installing: int | None = None
+    begins_anew: bool = False
 
 
 def read_applied(path: Path) -> Applied | None:
@@ -96,9 +99,11 @@ def read_applied(path: Path) -> Applied | None:
             "definitions": dict(definitions),
             "vhost": str() | None as vhost,
             "installing": int() | None as installing,
+            **rest,
         }:
             proofs = {name: _proof(path, value) for name, value in definitions.items()}
-            return Applied(position, proofs, None if vhost is None else VhostName(vhost), installing)
+            begins_anew = rest.get(_BEGINS_ANEW) is True
+            return Applied(position, proofs, None if vhost is None else VhostName(vhost), installing, begins_anew)
     raise _wrong(path)
 
 
@@ -110,7 +115,7 @@ def write_applied(path: Path, applied: Applied) -> None:
         "vhost": applied.vhost,
         "installing": applied.installing,
     }
-    write_json(path, content)
+    write_json(path, content | ({_BEGINS_ANEW: True} if applied.begins_anew else {}))
 
 
 def read_checkpoint(path: Path) -> MetaState | None:

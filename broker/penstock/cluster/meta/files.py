@@ -101,13 +101,27 @@ class MetaFiles:
             applied = Applied(0)
             await asyncio.to_thread(write_applied, path / APPLIED, applied)
         state = await asyncio.to_thread(read_checkpoint, path / CHECKPOINT) or MetaState()
+        is_installing = applied.installing is not None and applied.installing == state.position
+        if applied.begins_anew and not is_installing:
+            state = MetaState()
         files = cls(directory, applied, checkpoint_records)
         files._checkpoint = state.position
-        if applied.installing is not None and applied.installing == state.position:
+        if is_installing:
             await files._install(state)
-        elif state.position == applied.position:
+        elif not applied.begins_anew and state.position == applied.position:
             await files._end_replay(state)
         return files, state
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the files stay as they are, which is of a lost state, until `adopt`."""
+        return self._noted.begins_anew
+
+    async def adopt(self, state: MetaState) -> None:
+        """Make the files those of a state that has all that is committed. A start completes what was interrupted."""
+        await self._note(Applied(0, installing=state.position, begins_anew=True))
+        await self._write_checkpoint(state)
+        await self._install(state)
 
     async def install(self, state: MetaState) -> None:
         """Go on from another broker's checkpoint, which is above the state. A start completes what was interrupted.
@@ -115,6 +129,8 @@ class MetaFiles:
         The files become those of the checkpoint. They never go back: if they have more already, only the rest of the
         records that they have is skipped.
         """
+        if self.begins_anew:
+            return
         if self._is_replaying and state.position <= self._position:
             await self._write_checkpoint(state)
             if state.position == self._position:
@@ -127,6 +143,10 @@ class MetaFiles:
 
     async def apply(self, state: MetaState, records: _Records) -> None:
         """Apply committed records to the files and to the state. After a StorageError only a restart goes on."""
+        if self.begins_anew:
+            for position, record in records:
+                state.apply(record, position)
+            return
         known = [each for each in records if self._is_replaying and each[0] <= self._position]
         for position, record in known:
             state.apply(record, position)

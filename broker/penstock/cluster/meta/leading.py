@@ -9,6 +9,7 @@ again and refused by the next leader, so it is not carried out when this broker 
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,9 +44,11 @@ class _Waiting:
 class Leader:
     """Runs from `run` until it is cancelled, or a bug. Invariant: every request gets exactly one answer."""
 
-    def __init__(self, log: MetaLog, applier: Applier) -> None:
+    def __init__(self, log: MetaLog, applier: Applier, vhost_number_min: Callable[[], int] = int) -> None:
+        """`vhost_number_min` returns a number that no virtual host had whose creation a recovery has lost."""
         self._log = log
         self._applier = applier
+        self._vhost_number_min = vhost_number_min
         self._waiting: list[_Waiting] = []
         self._has_work = asyncio.Event()
         self._is_over = False
@@ -113,7 +116,7 @@ class Leader:
 
         It may have changed a part of the pending state. Asked again, it would stop one leader after the other.
         """
-        state = PendingState(self._applier.state)
+        state = PendingState(self._applier.state, self._vhost_number_min())
         results: list[_Result] = []
         contents: list[bytes] = []
         for index, waiting in enumerate(round_):

@@ -14,18 +14,20 @@ from penstock.cluster.calls import Calls, Handler, LostCallError, NotCarriedOutE
 from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta.applying import Applier
-from penstock.cluster.meta.asking import Asker
+from penstock.cluster.meta.asking import RETRY_S, Asker
 from penstock.cluster.meta.checkpoint import checkpoint_of
 from penstock.cluster.meta.checkpoint_copies import CheckpointFetcher, CheckpointServer
 from penstock.cluster.meta.commands import Addresses
 from penstock.cluster.meta.files import CHECKPOINT_RECORDS, LeaveVhost, MetaFiles
 from penstock.cluster.meta.leader_link import OF_LEADER, CallingLink, Method, handlers
 from penstock.cluster.meta.leading import Leader
+from penstock.cluster.meta.log import NotLeaderError
 from penstock.cluster.meta.replicated_log import ReplicatedMetaLog
 from penstock.cluster.meta.resigning import resign_after
 from penstock.cluster.meta.shortening import Shortener, encode_position
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
+from penstock.cluster.recovering import recovered_in
 from penstock.cluster.translation import broker_number
 from penstock.kit.tasks import spawn
 from penstock.model.errors import StoppedError
@@ -76,6 +78,9 @@ class MetaMember:
         self._checkpoints: CheckpointServer
         self._replica: HostedReplica
         self._applier: Applier
+        self._joined_after = 0
+        """The epoch of the newest recovery of the metadata before this boot joined."""
+        self._before_adoption: Callable[[MetaState], Awaitable[None]] | None = None
         self._before_served: Callable[[VhostName], Awaitable[None]] | None = None
         self.asker: Asker
         self.session = 0
@@ -105,7 +110,7 @@ class MetaMember:
         self._checkpoints = CheckpointServer(self._files)
         fetcher = CheckpointFetcher(self._brokers, self._ask_checkpoint)
         self._applier = Applier(state, self._files, log, fetcher)
-        link.leader = leader = Leader(log, self._applier)
+        link.leader = leader = Leader(log, self._applier, self._recovered_in)
         self._answers |= handlers(leader, log)
         self._answers |= {
             Method.CHECKPOINT: self._checkpoints.answer,
@@ -113,7 +118,7 @@ class MetaMember:
             Method.SERVED: self._answer_served,
         }
         shortener = Shortener(replica, self._files, self._me, self._ask_checkpoint_position)
-        self.asker = Asker(link, self._applier, log)
+        self.asker = Asker(link, self._applier, log, is_joined=lambda: not self.needs_join)
         self._host.receive(replica.shard, self._calls)
         workers = [
             spawn(self._applier.run(), name="meta applier"),
@@ -128,8 +133,17 @@ class MetaMember:
 
     async def join(self, addresses: Addresses | None = None) -> int:
         """Begin the session of this boot, and return its number. It waits as long as there is no leader."""
+        if self._files.begins_anew:
+            await self._adopt()
+        recovered_in = self._recovered_in()
         self.session = await self.asker.join(self._host.me.name, self._host.me.boot, addresses)
+        self._joined_after = recovered_in
         return self.session
+
+    @property
+    def needs_join(self) -> bool:
+        """Whether the metadata was recovered since this broker joined: the beginning of its session may be lost."""
+        return self._recovered_in() > self._joined_after
 
     @property
     def stopped(self) -> StoppedError | None:
@@ -139,6 +153,10 @@ class MetaMember:
     def before_deletion(self, leave: LeaveVhost) -> None:
         """Call this with the name of each virtual host before its directory is deleted."""
         self._files.leave = leave
+
+    def before_adoption(self, prepare: Callable[[MetaState], Awaitable[None]]) -> None:
+        """Wait for this before the files of a lost state become those of a recovered one."""
+        self._before_adoption = prepare
 
     def before_served(self, applied: Callable[[VhostName], Awaitable[None]]) -> None:
         """Wait for this, with the name of a virtual host, before another broker hears that its queues have a change."""
@@ -186,6 +204,25 @@ class MetaMember:
         await self._calls.close()
         self._checkpoints.close()
         await self._files.close()
+
+    def _recovered_in(self) -> int:
+        return recovered_in(self._host.known_record(META))
+
+    async def _adopt(self) -> None:
+        """Make the files those of the recovered state, once all of that is known. It waits for a leader."""
+        while True:
+            try:
+                await self.asker.latest()
+                break
+            except NotLeaderError:
+                await asyncio.sleep(RETRY_S)
+
+        async def adopt(state: MetaState) -> None:
+            if self._before_adoption is not None:
+                await self._before_adoption(state)
+            await self._files.adopt(state)
+
+        await self._applier.unchanged(adopt)
 
     async def _brokers(self) -> list[int]:
         """Return the other brokers with a replica, the leader first."""

@@ -24,7 +24,8 @@ class PendingState:
     Invariant: the committed state does not change while this copy is in use.
     """
 
-    def __init__(self, committed: MetaState) -> None:
+    def __init__(self, committed: MetaState, vhost_number_min: int = 0) -> None:
+        """`vhost_number_min` is the first number of new virtual hosts, unless higher ones are in use."""
         self._committed = committed
         self._vhosts: dict[VhostName, PendingTopology | None] = {}
         self._answers: dict[tuple[int, int], MetaAnswer] = {}
@@ -32,7 +33,7 @@ class PendingState:
         self.user_limits = dict(committed.user_limits)
         self.brokers = dict(committed.brokers)
         self.next_session = committed.next_session
-        self.next_vhost = committed.next_vhost
+        self.next_vhost = max(committed.next_vhost, vhost_number_min)
         self.numbers = dict(committed.numbers)
         self.replica_count = committed.replica_count
         self.placement = dict(committed.placement)

@@ -17,6 +17,7 @@ from penstock.cluster.beating import keep_beating
 from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.host import FRAME_BYTES_MAX, ClusterHost, Member
 from penstock.cluster.meta.commands import Addresses, EndSession, FoundCluster
+from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import META_OPTIONS, MetaMember
 from penstock.cluster.opening import open_coordinator
 from penstock.cluster.record import BrokerName
@@ -30,6 +31,8 @@ from penstock.native import ClusterNode, PeerTls
 from penstock.node.cluster_settings import brokers_of, host_of
 from penstock.node.config import Address, Settings, StartError
 from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.metadata_recovery import VERB, MetadataRecovery
+from penstock.node.in_cluster.operator_socket import OperatorSocket
 from penstock.node.in_cluster.restored import seat_restored
 from penstock.storage import DataDirectory
 from penstock.storage.cluster_backup import forget_restored
@@ -38,6 +41,8 @@ from penstock.storage.cluster_json import belong_to
 LOOK_S: Final = 3.0
 """Sessions that are over are ended, and the file of secrets is read, as often as this."""
 SECRET_BYTES_MIN: Final = 16
+WAITING_S: Final = 30.0
+"""A broker that waits for its cluster says so as often as this."""
 _log = logger("cluster")
 
 
@@ -77,6 +82,17 @@ class Membership:
         self._end = end
         self._has_started = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._silent: set[str] = set()
+        """The brokers whose beats have stopped."""
+        self._recovery = MetadataRecovery(
+            self.host,
+            self.member,
+            self._coordinator,
+            directory.path,
+            list(self._brokers),
+            lambda: frozenset(self._silent),
+        )
+        self._socket = OperatorSocket(directory.path, {VERB: self._recovery.answer})
         self._ended: dict[BrokerName, int] = {}
         """The boots of brokers whose sessions are over."""
 
@@ -87,18 +103,27 @@ class Membership:
         that is not of a new cluster.
         """
         is_restored = await seat_restored(self._directory, self._settings.cluster, self.me, self._coordinator)
+        await self._recovery.leave_lost()
         self.host.start()
         for broker, address in self._brokers.items():
             if broker != self.me:
                 self.host.set_peer(broker, address)
         await self.member.start(list(self._brokers))
         self._has_started = True
+        self.member.answer(Method.STANDING, self._recovery.answer_standing)
+        self.member.before_adoption(self._recovery.sort_out)
+        await self._socket.start()
+        self._spawn(self._end_if_replaced(), "recovery")
         await self._first_beat()
         me = self.host.me
         beating = keep_beating(self._coordinator, me.name, me.boot, self._hear_session, SystemClock())
         self._spawn(beating, "beats")
         _log.info("joining", cluster=self._settings.cluster, broker=self.me, peers=self.host.address)
-        await self.member.join(self._addresses())
+        waiting = spawn(self._say_waiting(), name="cluster waiting")
+        try:
+            await self.member.join(self._addresses())
+        finally:
+            waiting.cancel()
         member = self.member
         self.metadata = Metadata(self.me, member.asker, lambda: member.state, lambda: member.session, member.served_by)
         if is_restored:
@@ -133,6 +158,7 @@ class Membership:
         return ""
 
     async def close(self) -> None:
+        await self._socket.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -164,7 +190,20 @@ class Membership:
                 _log.warning("no beat", reason=str(fault))
                 await asyncio.sleep(LOOK_S)
 
+    async def _say_waiting(self) -> None:
+        while True:
+            await asyncio.sleep(WAITING_S)
+            way_out = "start more brokers; if none is left that is in sync: `penstock cluster recover --metadata`"
+            _log.warning(f"waiting for a leader of the metadata; {way_out}")
+
+    async def _end_if_replaced(self) -> None:
+        """Stop this broker when the metadata was recovered, and this one's is of no use any more."""
+        reason = await self._recovery.until_replaced()
+        _log.error(f"stopping: {reason}; start this broker again")
+        self._end()
+
     def _hear_session(self, name: str, is_alive: bool) -> None:
+        (self._silent.discard if is_alive else self._silent.add)(name)
         broker = BrokerName(name)
         self.host.session(broker, is_alive=is_alive)
         known = self.member.state.brokers.get(broker)
@@ -185,15 +224,16 @@ class Membership:
                 _log.error(f"stopping: {reason}; start this broker again")
                 return self._end()
             try:
+                mine = self.metadata.state.brokers.get(self.me)
+                is_ended = mine is not None and mine.boot == self.host.me.boot and mine.session != self.member.session
+                if is_ended or self.member.needs_join:
+                    _log.warning("the session was ended by the cluster; joining again")
+                    await self.member.join(self._addresses())
                 for broker, boot in list(self._ended.items()) if self.member.leads else ():
                     known = self.metadata.state.brokers.get(broker)
                     if known is not None and known.session and known.boot == boot:
                         await self.metadata.submit(EndSession(broker, boot))
                         _log.info("session ended", broker=broker)
-                mine = self.metadata.state.brokers.get(self.me)
-                if mine is not None and mine.boot == self.host.me.boot and mine.session != self.member.session:
-                    _log.warning("the session was ended by the cluster; joining again")
-                    await self.member.join(self._addresses())
             except (FaultError, RefusedError) as error:
                 _log.warning("sessions not kept", reason=str(error))
 

@@ -6,14 +6,17 @@ whichever process dies on the way, the record says whether it was made, and aski
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.coordinator import Refused, Versioned
+from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.codec import CodecError
 from penstock.cluster.meta.leader_link import Method
+from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName, ShardRecord
 from penstock.cluster.recovering import EPOCH_BITS, Choice, Problem, Seen, is_recovered, most, problem_of, recovered
 from penstock.cluster.shard_calls import (
@@ -39,66 +42,104 @@ LOOK_S: Final = 0.2
 _log = logger("cluster")
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A shard to recover: its name, what it is in errors, its virtual host, and the brokers that may have a replica."""
+
+    shard: str
+    thing: Thing
+    vhost: VhostName
+    placed: Sequence[BrokerName]
+
+
 class Recoveries:
+    """Recovers virtual hosts."""
+
     def __init__(self, view: ClusterView, clock: Clock) -> None:
         self._view = view
-        self._clock = clock
-        view.member.answer(Method.STANDING, self._answer_standing)
+        self._recovery = ShardRecovery(view.host, view.member, view.is_alive, self._folder, clock)
+        view.member.answer(Method.STANDING, self._recovery.answer_standing)
 
     async def recover(self, vhost: VhostName, broker: BrokerName, by: str, *, accepts_loss: bool) -> RecoveredShard:
-        """Say what a recovery from the replica of a broker costs, and carry it out if the loss is accepted.
+        """Do as `ShardRecovery.recover`. Raises NotFoundError, too."""
+        subject = self._subject(vhost, broker)
+        return await self._recovery.recover(subject, broker, by, accepts_loss=accepts_loss)
 
-        Raises NotFoundError, PreconditionFailedError for a shard that is not to be recovered if the loss is accepted,
-        BusyError when the record was changed meanwhile, and StorageError without the coordinator.
-        """
-        shard = self._shard_of(vhost, broker)
-        found = await self._view.host.read_versioned(shard)
-        record = None if found is None else found.record
-        seen = await self._look(vhost, shard, record)
-        chosen = next((each.report for each in seen if each.broker == broker and each.report is not None), None)
-        if chosen is not None and is_recovered(record, chosen.replica):
-            assert record is not None
-            return self._result(shard, record, seen, None, await self._until_led(vhost, shard, record))
-        problem = problem_of(record, seen, broker)
-        if not accepts_loss:
-            return self._result(shard, record, seen, problem, 0)
-        if problem is not None:
-            raise PreconditionFailedError(Thing("vhost", vhost), problem.rule, problem.way_out)
-        choice = Choice(broker, by, self._clock.now_ms(), secrets.randbits(EPOCH_BITS))
-        after = await self._replace(vhost, shard, found, seen, choice)
-        return self._result(shard, after, seen, None, await self._until_led(vhost, shard, after), is_new=True)
-
-    # ------------------------------------------------------------ parts
-
-    def _shard_of(self, vhost: VhostName, broker: BrokerName) -> str:
+    def _subject(self, vhost: VhostName, broker: BrokerName) -> Subject:
         state = self._view.metadata.state
         if vhost not in state.vhosts:
             raise NotFoundError(Thing("vhost", vhost), "check the name")
         if broker not in state.brokers:
             raise NotFoundError(Thing("broker", broker), "list the brokers with `penstock cluster status`")
         (shard,) = state.shards_of(vhost)
-        return shard
+        return Subject(shard, Thing("vhost", vhost), vhost, state.placement.get(shard, ()))
 
-    async def _look(self, vhost: VhostName, shard: str, record: ShardRecord | None) -> list[Seen]:
+    def _folder(self, shard: str, vhost: str) -> Path:
+        del shard
+        return self._view.directory_of(VhostName(vhost))
+
+
+class ShardRecovery:
+    """`is_alive` returns whether the session of a broker goes on, and `folder` where the log of a shard is here."""
+
+    def __init__(
+        self,
+        host: ClusterHost,
+        member: MetaMember,
+        is_alive: Callable[[BrokerName], bool],
+        folder: Callable[[str, str], Path],
+        clock: Clock,
+    ) -> None:
+        self._host = host
+        self._member = member
+        self._is_alive = is_alive
+        self._folder = folder
+        self._clock = clock
+
+    async def recover(self, subject: Subject, broker: BrokerName, by: str, *, accepts_loss: bool) -> RecoveredShard:
+        """Say what a recovery from the replica of a broker costs, and carry it out if the loss is accepted.
+
+        Raises PreconditionFailedError for a shard that is not to be recovered if the loss is accepted, BusyError when
+        the record was changed meanwhile, and StorageError without the coordinator.
+        """
+        shard = subject.shard
+        found = await self._host.read_versioned(shard)
+        record = None if found is None else found.record
+        seen = await self._look(subject, record)
+        chosen = next((each.report for each in seen if each.broker == broker and each.report is not None), None)
+        if chosen is not None and is_recovered(record, chosen.replica):
+            assert record is not None
+            return self._result(shard, record, seen, None, await self._until_led(subject, record))
+        problem = problem_of(record, seen, broker)
+        if not accepts_loss:
+            return self._result(shard, record, seen, problem, 0)
+        if problem is not None:
+            raise PreconditionFailedError(subject.thing, problem.rule, problem.way_out)
+        choice = Choice(broker, by, self._clock.now_ms(), secrets.randbits(EPOCH_BITS))
+        after = await self._replace(subject, found, seen, choice)
+        return self._result(shard, after, seen, None, await self._until_led(subject, after), is_new=True)
+
+    # ------------------------------------------------------------ parts
+
+    async def _look(self, subject: Subject, record: ShardRecord | None) -> list[Seen]:
         """Ask all brokers that may have a replica."""
-        placed = self._view.metadata.state.placement.get(shard, ())
-        brokers = {*placed, *map(BrokerName, () if record is None else record.replicas.values())}
-        question = StandingQuestion(shard, vhost)
+        brokers = {*subject.placed, *map(BrokerName, () if record is None else record.replicas.values())}
+        question = StandingQuestion(subject.shard, subject.vhost)
         return list(await asyncio.gather(*(self._ask(broker, question) for broker in sorted(brokers))))
 
     async def _ask(self, broker: BrokerName, question: StandingQuestion) -> Seen:
-        view = self._view
-        is_alive = view.is_alive(broker)
-        if broker == view.metadata.me:
+        is_alive = self._is_alive(broker)
+        if broker == self._host.me.name:
             return Seen(broker, True, True, await self._own(question))
         try:
             async with asyncio.timeout(ANSWER_S):
-                answer = await view.member.call(broker, Method.STANDING, STANDING_QUESTIONS.encode(question))
+                answer = await self._member.call(broker, Method.STANDING, STANDING_QUESTIONS.encode(question))
             return Seen(broker, is_alive, True, STANDING_ANSWERS.decode(answer).report)
         except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
             return Seen(broker, is_alive, False)
 
-    async def _answer_standing(self, question: bytes) -> bytes:
+    async def answer_standing(self, question: bytes) -> bytes:
+        """Answer the question of another broker. Raises NotCarriedOutError."""
         try:
             asked = STANDING_QUESTIONS.decode(question)
             return STANDING_ANSWERS.encode(StandingAnswer(await self._own(asked)))
@@ -107,7 +148,7 @@ class Recoveries:
 
     async def _own(self, question: StandingQuestion) -> ReplicaReport | None:
         """Return what this broker has. A log that is not open, or not yet, is known by its file alone."""
-        replica = self._view.host.hosted(question.shard)
+        replica = self._host.hosted(question.shard)
         if replica is not None:
             standing = await replica.standing()
             role = standing.role
@@ -121,28 +162,27 @@ class Recoveries:
                 leads=role.epoch,
                 halt=role.halt,
             )
-        directory: Path = self._view.directory_of(VhostName(question.vhost))
+        directory = self._folder(question.shard, question.vhost)
         identity = await asyncio.to_thread(read_replica, str(directory))
         return None if identity is None else ReplicaReport(identity.replica, False, identity.promised)
 
     async def _replace(
-        self, vhost: VhostName, shard: str, found: Versioned | None, seen: Sequence[Seen], choice: Choice
+        self, subject: Subject, found: Versioned | None, seen: Sequence[Seen], choice: Choice
     ) -> ShardRecord:
         """Store the record after the recovery, and return it. Raises BusyError and StorageError."""
         record = None if found is None else found.record
-        placed = self._view.metadata.state.placement.get(shard, ())
-        wanted = recovered(record, seen, placed, choice, lambda: secrets.token_hex(16))
+        wanted = recovered(record, seen, subject.placed, choice, lambda: secrets.token_hex(16))
         base = None if found is None else found.version
-        outcome = await self._view.host.replace_record(shard, base, wanted)
+        outcome = await self._host.replace_record(subject.shard, base, wanted)
         if outcome is Refused.CONFLICT:
             rule = "was not recovered: its record was changed meanwhile; look at it again before you repeat the command"
-            raise BusyError(Thing("vhost", vhost), rule)
+            raise BusyError(subject.thing, rule)
         if outcome is Refused.UNKNOWN:
-            raise BusyError(Thing("vhost", vhost), "may be recovered: the coordinator did not answer; ask again")
+            raise BusyError(subject.thing, "may be recovered: the coordinator did not answer; ask again")
         _log.error(
             "shard recovered by an operator: confirmed messages may be lost",
-            shard=shard,
-            vhost=vhost,
+            shard=subject.shard,
+            vhost=subject.vhost,
             broker=choice.broker,
             by=choice.by,
             epoch=wanted.epoch,
@@ -150,10 +190,10 @@ class Recoveries:
         )
         return wanted
 
-    async def _until_led(self, vhost: VhostName, shard: str, record: ShardRecord) -> int:
+    async def _until_led(self, subject: Subject, record: ShardRecord) -> int:
         """Return the epoch that the chosen replica leads; 0 if it does not lead in time."""
         (replica,) = record.in_sync
-        broker, question = BrokerName(record.replicas[replica]), StandingQuestion(shard, vhost)
+        broker, question = BrokerName(record.replicas[replica]), StandingQuestion(subject.shard, subject.vhost)
         try:
             async with asyncio.timeout(LEAD_S):
                 while True:
