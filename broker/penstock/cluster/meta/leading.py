@@ -19,6 +19,7 @@ from penstock.cluster.meta.changes import Record
 from penstock.cluster.meta.codec import RECORDS
 from penstock.cluster.meta.commands import MetaAnswer, Request
 from penstock.cluster.meta.decide import decide
+from penstock.cluster.meta.held_back import check_known
 from penstock.cluster.meta.log import MetaLog, NotLeaderError, UnknownOutcomeError
 from penstock.cluster.meta.pending import PendingState
 from penstock.kit.logging import logger
@@ -44,10 +45,20 @@ class _Waiting:
 class Leader:
     """Runs from `run` until it is cancelled, or a bug. Invariant: every request gets exactly one answer."""
 
-    def __init__(self, log: MetaLog, applier: Applier, vhost_number_min: Callable[[], int] = int) -> None:
-        """`vhost_number_min` returns a number that no virtual host had whose creation a recovery has lost."""
+    def __init__(
+        self,
+        log: MetaLog,
+        applier: Applier,
+        vhost_number_min: Callable[[], int] = int,
+        protocol: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """`vhost_number_min` returns a number that no virtual host had whose creation a recovery has lost.
+
+        `protocol` returns the version of the protocol that all brokers know.
+        """
         self._log = log
         self._applier = applier
+        self._protocol = protocol
         self._vhost_number_min = vhost_number_min
         self._waiting: list[_Waiting] = []
         self._has_work = asyncio.Event()
@@ -124,6 +135,7 @@ class Leader:
                 results.append(failed[index])
                 continue
             try:
+                check_known(waiting.request.command, self._protocol())
                 decided = decide(state, waiting.request)
                 if isinstance(decided, Record):
                     contents.append(RECORDS.encode(decided))

@@ -110,7 +110,7 @@ class MetaMember:
         self._checkpoints = CheckpointServer(self._files)
         fetcher = CheckpointFetcher(self._brokers, self._ask_checkpoint)
         self._applier = Applier(state, self._files, log, fetcher)
-        link.leader = leader = Leader(log, self._applier, self._recovered_in)
+        link.leader = leader = Leader(log, self._applier, self._recovered_in, self._host.used_protocol)
         self._answers |= handlers(leader, log)
         self._answers |= {
             Method.CHECKPOINT: self._checkpoints.answer,

@@ -266,7 +266,7 @@ mod tests {
                 peers: OnceLock::new(),
                 started: Instant::now(),
             });
-            shared.outboxes.connected(LEADER);
+            shared.outboxes.connected(LEADER, 1);
             let options = Options {
                 broker: 1,
                 boot: 5,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_log::{FoldState, Format, LogOptions};
-use penstock_peers::{Peers, Settings as PeerSettings, StartError, Versions};
+use penstock_peers::{Peers, Settings as PeerSettings, StartError, Used, Versions};
 use penstock_replica::{Boot, BrokerId, ChangeId, Outcome, ReadId, ReplicaId, Settings, ShardRecord, Version};
 use penstock_replication::wire::{PROTOCOL, PROTOCOL_OLDEST, encode_host};
 use penstock_replication::{Input, OpenError, Options};
@@ -105,6 +105,12 @@ impl Node {
             // Formats are few.
             format: Format::NEWEST.number() as u16,
         }
+    }
+
+    /// The versions that the cluster uses: see [`penstock_peers::used`]. Present once the node has started.
+    #[must_use]
+    pub fn used(&self) -> Option<Used> {
+        self.shared.peers.get().map(Peers::used)
     }
 
     /// Where other brokers connect. Present once the node has started.

@@ -2,13 +2,14 @@
 //! connection takes them.
 //!
 //! Invariants: nothing waits for a broker that is not connected. Messages go before records, as they are small and elections wait
-//! for them. When too many wait, or too many bytes of large ones, new ones are dropped: replicas and brokers ask again for what they miss.
+//! for them. A frame that needs a newer version of the protocol than the connection has is dropped. When too many wait, or too many bytes of large ones, new ones are dropped: replicas and brokers ask again for what they miss.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
 use bytes::Bytes;
 use penstock_replica::{BrokerId, ReplicaId};
+use penstock_replication::wire::needed;
 
 use crate::lock::lock;
 use crate::questions::ShardId;
@@ -23,6 +24,8 @@ pub(crate) struct Outboxes(Mutex<HashMap<BrokerId, Outbox>>);
 
 #[derive(Default)]
 struct Outbox {
+    /// The version of the protocol of the connection.
+    protocol: u16,
     messages: VecDeque<Message>,
     large_bytes: usize,
     records: VecDeque<(ShardId, ReplicaId)>,
@@ -40,8 +43,8 @@ pub(crate) enum Next {
 }
 
 impl Outboxes {
-    pub fn connected(&self, broker: BrokerId) {
-        lock(&self.0).insert(broker, Outbox::default());
+    pub fn connected(&self, broker: BrokerId, protocol: u16) {
+        lock(&self.0).insert(broker, Outbox { protocol, ..Outbox::default() });
     }
 
     pub fn disconnected(&self, broker: BrokerId) {
@@ -62,6 +65,9 @@ impl Outboxes {
     fn put(&self, broker: BrokerId, message: Message) -> bool {
         let mut outboxes = lock(&self.0);
         let Some(outbox) = outboxes.get_mut(&broker) else { return false };
+        if needed(&message.frame) > outbox.protocol {
+            return false;
+        }
         let bytes = if message.is_large { message.frame.len() } else { 0 };
         let has_room = outbox.messages.len() < MESSAGES_MAX && outbox.large_bytes + bytes <= LARGE_BYTES_MAX;
         if has_room {
@@ -105,10 +111,27 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_a_newer_version_goes_only_to_a_broker_that_knows_it() {
+        let outboxes = Outboxes::default();
+        let newer = || vec![0, 0, 0, 0, 77, 2, 0, 0];
+        outboxes.connected(1, 1);
+        outboxes.put_message(1, newer());
+        assert!(!outboxes.put_large(1, newer()));
+        outboxes.put_message(1, vec![0, 0, 0, 0, 77, 1, 0]);
+        assert_eq!(next_bytes(&outboxes), Some(7));
+        assert_eq!(next_bytes(&outboxes), None);
+
+        outboxes.connected(1, 2);
+        outboxes.put_message(1, newer());
+
+        assert_eq!(next_bytes(&outboxes), Some(8));
+    }
+
+    #[test]
     fn large_messages_that_wait_have_a_bound_and_keep_none_of_a_replica_away() {
         let outboxes = Outboxes::default();
         assert!(!outboxes.put_large(1, vec![0; 9]), "it is not connected");
-        outboxes.connected(1);
+        outboxes.connected(1, 1);
         let megabytes = LARGE_BYTES_MAX >> 20;
 
         let taken = (0..2 * megabytes).filter(|_| outboxes.put_large(1, vec![0; 1 << 20])).count();

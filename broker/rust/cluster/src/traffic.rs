@@ -55,8 +55,8 @@ impl Traffic for NodeTraffic {
 
     fn link(&self, broker: BrokerId, link: Link) {
         let link = match link {
-            Link::Up { .. } => {
-                self.shared.outboxes.connected(broker);
+            Link::Up { protocol } => {
+                self.shared.outboxes.connected(broker, protocol);
                 penstock_replica::Link::Up
             }
             Link::Down => {

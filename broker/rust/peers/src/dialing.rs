@@ -85,14 +85,14 @@ async fn connect(settings: &Settings, boot: u64, broker: BrokerId, address: &str
         let mut frames = grpc.streaming(request, path, PeerCodec).await?.into_inner();
         let theirs = greeting(&mut frames).await?;
         let protocol = hello.agree(&theirs).map_err(|refused| Status::failed_precondition(refused.to_string()))?;
-        Ok::<_, Status>((frames, protocol))
+        Ok::<_, Status>((frames, protocol, theirs.versions))
     };
-    let (mut frames, protocol) = match timeout(settings.timeouts.connect, greetings).await {
+    let (mut frames, protocol, versions) = match timeout(settings.timeouts.connect, greetings).await {
         Ok(Ok(greeted)) => greeted,
         Ok(Err(status)) => return Ended::Failed(format!("{address}: {}", text_of(&status))),
         Err(_) => return unanswered(address, settings.timeouts.connect),
     };
-    let session = links.begin(broker, protocol);
+    let session = links.begin(broker, protocol, versions);
     // Fails only when the transport is gone already, which ends the frames, too.
     let _ = greeted.send(Arc::clone(&session));
     let reason = receive(links, &session, &mut frames).await;

@@ -24,11 +24,13 @@ mod peers;
 mod serving;
 mod session;
 mod settings;
+mod versions;
 
 pub use frame::Frame;
 pub use hello::{Hello, HelloError, Refused};
 pub use peers::{Peers, StartError};
 pub use settings::{BrokerId, ClusterId, Secrets, Settings, Timeouts, Tls, Versions};
+pub use versions::{FORMAT_OLDEST, Used, used};
 
 use bytes::Bytes;
 

@@ -12,12 +12,14 @@ use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use tokio::sync::watch;
 
-use crate::settings::BrokerId;
+use crate::settings::{BrokerId, Versions};
 use crate::{Link, Traffic};
 
 pub(crate) struct Links {
     traffic: Arc<dyn Traffic>,
     peers: Mutex<HashMap<BrokerId, Arc<Peer>>>,
+    /// The versions of the last greeting of each broker.
+    heard: Mutex<HashMap<BrokerId, Versions>>,
 }
 
 #[derive(Default)]
@@ -68,15 +70,27 @@ impl Session {
 
 impl Links {
     pub fn new(traffic: Arc<dyn Traffic>) -> Self {
-        Self { traffic, peers: Mutex::default() }
+        Self { traffic, peers: Mutex::default(), heard: Mutex::default() }
     }
 
     pub fn traffic(&self) -> &dyn Traffic {
         &*self.traffic
     }
 
+    /// The versions of a broker as it was last heard, also while it is not connected.
+    pub fn heard(&self, broker: BrokerId) -> Option<Versions> {
+        lock(&self.heard).get(&broker).copied()
+    }
+
+    /// The broker is not of the cluster any more.
+    pub fn forget(&self, broker: BrokerId) {
+        lock(&self.heard).remove(&broker);
+        self.close(broker);
+    }
+
     /// A connection is up; an older one to the same broker ends.
-    pub fn begin(&self, broker: BrokerId, protocol: u16) -> Arc<Session> {
+    pub fn begin(&self, broker: BrokerId, protocol: u16, versions: Versions) -> Arc<Session> {
+        lock(&self.heard).insert(broker, versions);
         let found = self.peer(broker);
         let mut peer = lock(&found.state);
         if let Some(older) = peer.session.take() {
@@ -180,6 +194,10 @@ impl Addresses {
     /// Returns the address that it had.
     pub fn set(&self, broker: BrokerId, address: &str) -> Option<String> {
         lock(&self.0).insert(broker, address.to_owned())
+    }
+
+    pub fn brokers(&self) -> Vec<BrokerId> {
+        lock(&self.0).keys().copied().collect()
     }
 
     pub fn remove(&self, broker: BrokerId) {

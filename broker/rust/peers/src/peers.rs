@@ -17,6 +17,7 @@ use crate::dialing::keep_connected;
 use crate::links::{Addresses, Links, lock};
 use crate::serving::PeerService;
 use crate::settings::{BrokerId, Settings};
+use crate::versions::{Used, used};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -109,7 +110,15 @@ impl Peers {
         if let Some(task) = lock(&self.dialing).remove(&broker) {
             task.abort();
         }
-        self.links.close(broker);
+        self.links.forget(broker);
+    }
+
+    /// The versions that the cluster uses, as far as this broker knows: see [`used`].
+    #[must_use]
+    pub fn used(&self) -> Used {
+        let me = self.settings.broker;
+        let others = self.addresses.brokers().into_iter().filter(|&broker| broker != me);
+        used(self.settings.versions, others.map(|broker| self.links.heard(broker)))
     }
 
     /// [`Traffic::next`] has a frame for a broker again.

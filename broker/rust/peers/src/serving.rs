@@ -95,7 +95,7 @@ impl PeerService {
             return Err(Status::failed_precondition("of two brokers the one with the lower number connects"));
         }
         place.iter().for_each(|place| place.greet());
-        let session = self.links.begin(theirs.from, protocol);
+        let session = self.links.begin(theirs.from, protocol, theirs.versions);
         let (greeted, waits) = oneshot::channel();
         let _ = greeted.send(Arc::clone(&session));
         let outgoing = Outgoing::new(ours, waits, Arc::clone(&self.links));

@@ -118,6 +118,51 @@ fn frames_are_asked_for_only_as_the_connection_can_take_them() {
     second.recorder.wait(|heard| (frames_of(heard).len() == count).then_some(()));
 }
 
+/// The settings of a broker of a later version, which also speaks the first one.
+fn later(number: u64) -> Settings {
+    Settings { versions: Versions { protocol_lowest: 1, protocol_highest: 2, format: 3 }, ..settings(number) }
+}
+
+fn used(broker: &Broker) -> (u16, u16) {
+    let used = broker.peers.as_ref().unwrap().used();
+    (used.protocol, used.format)
+}
+
+#[test]
+fn a_cluster_uses_a_later_version_once_all_brokers_were_heard_to_know_it() {
+    let (first, mut second) = pair(later(1), later(2));
+    first.recorder.wait_for_links(Link::Up { protocol: 2 }, 1);
+    assert_eq!(used(&first), (2, 3), "both know it");
+    second.kill();
+    first.recorder.wait_for_links(Link::Down, 1);
+    assert_eq!(used(&first), (2, 3), "it counts as it was heard last");
+
+    let old = Broker::start(settings(3));
+    first.peers.as_ref().unwrap().set(3, "127.0.0.1:1");
+    assert_eq!(used(&first), (1, 2), "it was not heard yet");
+    first.knows(3, &old);
+    first.recorder.wait_for_links(UP, 1);
+    assert_eq!(used(&first), (1, 2));
+    assert_eq!(used(&old), (1, 2));
+
+    drop(old);
+    let upgraded = Broker::start(later(3));
+    first.knows(3, &upgraded);
+    first.recorder.wait_for_links(Link::Up { protocol: 2 }, 2);
+    assert_eq!(used(&first), (2, 3));
+}
+
+#[test]
+fn a_broker_that_is_not_of_the_cluster_any_more_holds_nothing_back() {
+    let (first, _second) = pair(later(1), settings(2));
+    first.recorder.wait_for_links(UP, 1);
+    assert_eq!(used(&first), (1, 2));
+
+    first.peers.as_ref().unwrap().forget(2);
+
+    assert_eq!(used(&first), (2, 3));
+}
+
 fn refused(second: Settings, reason: &str) {
     let (first, second) = pair(settings(1), second);
     first.recorder.wait_for_failure(reason);

@@ -8,6 +8,8 @@ pub const PROTOCOL_OLDEST: u8 = 1;
 pub const HEADER_BYTES: usize = 28;
 /// The largest frame: the largest record of a log, and what is before it.
 pub const FRAME_BYTES_MAX: usize = penstock_log::RECORD_BYTES_MAX as usize + 1024;
+/// Where the version of the protocol is in a header.
+const PROTOCOL_AT: usize = 5;
 /// Where the checksum is in a header.
 pub(crate) const CRC_AT: usize = 24;
 
@@ -28,12 +30,24 @@ pub enum FrameError {
     Fields,
 }
 
+/// The version of the protocol that a kind of frames came with, so that brokers of earlier versions go on taking older kinds.
+const fn protocol_of(_kind: u8) -> u8 {
+    // All kinds are those of the first version.
+    1
+}
+
+/// The version of the protocol that the receiver of a frame has to know.
+#[must_use]
+pub fn needed(frame: &[u8]) -> u16 {
+    frame.get(PROTOCOL_AT).map_or(0, |&protocol| protocol.into())
+}
+
 /// The bytes of a frame before its records.
 pub(crate) struct Head(pub Vec<u8>);
 
 impl Head {
     pub fn begin(kind: u8, id: &[u8; 16]) -> Head {
-        let mut bytes = vec![0, 0, 0, 0, kind, PROTOCOL, 0, 0];
+        let mut bytes = vec![0, 0, 0, 0, kind, protocol_of(kind), 0, 0];
         bytes.extend_from_slice(id);
         bytes.extend_from_slice(&[0; HEADER_BYTES - CRC_AT]);
         Head(bytes)

@@ -10,7 +10,7 @@ pub use crate::copy_frames::encode_copy;
 use crate::copy_frames::{copy_in, is_of_copy};
 use crate::copying::CopyMessage;
 use crate::frame_fields::{CRC_AT, Fields, Head};
-pub use crate::frame_fields::{FRAME_BYTES_MAX, FrameError, HEADER_BYTES, PROTOCOL, PROTOCOL_OLDEST};
+pub use crate::frame_fields::{FRAME_BYTES_MAX, FrameError, HEADER_BYTES, PROTOCOL, PROTOCOL_OLDEST, needed};
 
 /// The most epochs that a replica names.
 pub const EPOCHS_MAX: usize = 1 << 16;
