@@ -63,7 +63,11 @@ def test_a_broker_that_does_not_lead_names_the_one_that_does(tmp_path: Path) -> 
         host, _, port = cluster.amqp[other].partition(":")
         amqp = pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
         channel = amqp.channel()
-        channel.queue_declare("orders", durable=True)
+        with penstock.connect(cluster.brokers[leader].uri()) as client:
+            client.publish(b"one", routing_key="orders")
+        with penstock.connect(staying) as client:
+            assert [queue.ready_count for queue in client.admin.list_queues()] == [1], "the leader counts them"
+        assert channel.queue_declare("orders", durable=True).method.message_count == 1
         channel.basic_publish("", "orders", b"two")
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=cluster.amqp[leader]) as closed:
             amqp.process_data_events(time_limit=None)

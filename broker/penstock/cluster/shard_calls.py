@@ -95,9 +95,34 @@ class StandingAnswer:
     report: ReplicaReport | None
 
 
+@dataclass(frozen=True, slots=True)
+class CountsQuestion:
+    """The counts of some queues of a virtual host that the asked broker leads; at most those of a page."""
+
+    vhost: str
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountsReport:
+    """The counts of a queue, in the order of the fields of `QueueCounts`."""
+
+    queue: str
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountsAnswer:
+    """Reports of the queues that there are."""
+
+    queues: tuple[CountsReport, ...]
+
+
 PROGRESS_QUESTIONS: Final[Codec[ProgressQuestion]] = Codec(ProgressQuestion)
 PROGRESS_ANSWERS: Final[Codec[ProgressAnswer]] = Codec(ProgressAnswer)
 HAND_OVER_QUESTIONS: Final[Codec[HandOverQuestion]] = Codec(HandOverQuestion)
 HAND_OVER_ANSWERS: Final[Codec[HandOverAnswer]] = Codec(HandOverAnswer)
 STANDING_QUESTIONS: Final[Codec[StandingQuestion]] = Codec(StandingQuestion)
 STANDING_ANSWERS: Final[Codec[StandingAnswer]] = Codec(StandingAnswer)
+COUNTS_QUESTIONS: Final[Codec[CountsQuestion]] = Codec(CountsQuestion)
+COUNTS_ANSWERS: Final[Codec[CountsAnswer]] = Codec(CountsAnswer)

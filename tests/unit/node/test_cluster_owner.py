@@ -1,7 +1,7 @@
 """The owner of a virtual host in a cluster: who serves its messages, and commands that depend on them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -12,7 +12,7 @@ from penstock.cluster.record import BrokerName
 from penstock.metadata import PendingTopology, VhostTopology, decide
 from penstock.metadata.commands import Command, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision
-from penstock.model.errors import NotLedError, PreconditionFailedError, StoppedError
+from penstock.model.errors import NotFoundError, NotLedError, PreconditionFailedError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import X_DEDICATED
 from penstock.native import QueueCounts, ReplicaBackup, Shard
@@ -42,6 +42,18 @@ class FakeMetadata:
         """Called while another broker is asked for the first time."""
         self.paused: BrokerName | None = None
         """A broker that sends no answer."""
+        self.asked: list[tuple[BrokerName, VhostName, list[QueueName]]] = []
+        """The questions for counts."""
+        self.counts: dict[QueueName, QueueCounts] = {}
+        self.before_counts: Callable[[], None] = lambda: None
+
+    async def counts_of(
+        self, broker: BrokerName, vhost: VhostName, names: Sequence[QueueName]
+    ) -> Mapping[QueueName, QueueCounts]:
+        self.asked.append((broker, vhost, list(names)))
+        await asyncio.sleep(0)
+        self.before_counts()
+        return self.counts
 
     async def submit(self, command: MetaCommand) -> MetaAnswer:
         assert isinstance(command, InVhost)
@@ -130,6 +142,61 @@ def test_a_command_is_possible_where_another_broker_leads() -> None:
 
         assert await world.owner.read(lambda: list(world.topology.queues)) == [ORDERS]
         assert world.owner.counts([ORDERS]) == [QueueCounts()]
+
+    run(scenario())
+
+
+def test_the_broker_that_leads_is_asked_for_the_counts_of_the_queues_that_are_looked_at() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+        await world.declare()
+        owner, counts = world.owner, QueueCounts(ready_count=7)
+
+        assert await owner.read_engine(lambda: owner.counts([ORDERS])) == [QueueCounts()], "without an answer"
+        world.metadata.counts = {ORDERS: counts}
+        assert await owner.read_engine(lambda: owner.counts([ORDERS, ORDERS])) == [counts, counts]
+        assert await owner.read_engine(lambda: 3) == 3
+
+        assert world.metadata.asked == [(OTHER, NAME, [ORDERS]), (OTHER, NAME, [ORDERS, ORDERS])]
+        assert owner.counts([ORDERS]) == [QueueCounts()], "the counts of a look that is over"
+        assert owner.own_counts([ORDERS]) is None
+
+    run(scenario())
+
+
+def test_no_broker_is_asked_for_counts_where_none_is_known_to_lead_or_a_look_is_refused() -> None:
+    def refuse() -> None:
+        raise NotFoundError(Thing("queue", "gone"))
+
+    async def scenario() -> None:
+        world = World()
+        await world.declare()
+        owner = world.owner
+
+        assert await owner.read_engine(lambda: owner.counts([ORDERS])) == [QueueCounts()]
+        world.place.leads = OTHER
+        with pytest.raises(NotFoundError):
+            await owner.read_engine(refuse)
+
+        assert world.metadata.asked == []
+
+    run(scenario())
+
+
+def test_a_queue_that_is_deleted_while_the_leader_is_asked_is_not_found() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+        await world.declare()
+        owner = world.owner
+
+        def look() -> list[QueueCounts]:
+            if ORDERS not in world.topology.queues:
+                raise NotFoundError(Thing("queue", ORDERS))
+            return owner.counts([ORDERS])
+
+        world.metadata.before_counts = world.topology.queues.clear
+        with pytest.raises(NotFoundError):
+            await owner.read_engine(look)
 
     run(scenario())
 

@@ -34,6 +34,8 @@ class Method(IntEnum):
     """Another broker is to lead a shard that the asked one leads: `shard_calls.HandOverQuestion`, and its answer."""
     STANDING = 8
     """What the asked broker has of a shard: `shard_calls.StandingQuestion`, and its answer."""
+    COUNTS = 9
+    """The counts of queues that the asked broker leads: `shard_calls.CountsQuestion`, and its answer."""
 
 
 OF_LEADER: Final = (Method.REQUEST, Method.READ_INDEX)

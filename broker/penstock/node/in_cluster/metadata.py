@@ -4,7 +4,7 @@ It decides nothing. A command without an answer in time has an unknown outcome.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.cluster.meta.asking import Asker
@@ -15,7 +15,8 @@ from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
 from penstock.metadata.commands import ConnectionClosed, QueueUnused
 from penstock.model.errors import FaultError, StoppedError, Thing
-from penstock.model.names import ConnectionId, VhostName
+from penstock.model.names import ConnectionId, QueueName, VhostName
+from penstock.native import QueueCounts
 from penstock.node.in_cluster.shared_question import SharedQuestion
 
 COMMAND_S: Final = 15.0
@@ -25,10 +26,18 @@ CLEANING: Final = (ConnectionClosed, QueueUnused)
 """Commands of the broker itself: no client repeats them, so they wait until there is a leader."""
 
 
+CountsOf = Callable[[BrokerName, VhostName, Sequence[QueueName]], Coroutine[Any, Any, Mapping[QueueName, QueueCounts]]]
+
+
+async def _no_counts(_: BrokerName, __: VhostName, ___: Sequence[QueueName]) -> Mapping[QueueName, QueueCounts]:
+    return {}
+
+
 class Metadata:
     """It is used once the broker has joined. `session` returns the number of its session.
 
-    `served_by` returns when another broker has for the queues of a virtual host all that is applied here.
+    `served_by` returns when another broker has for the queues of a virtual host all that is applied here. `counts_of`
+    returns the counts of queues that another broker leads, and is set when the virtual hosts are opened.
 
     `state` is the one of the start. A broker that lags far takes a copy of another one's later: `is_replaced` says so,
     and the broker has to be started again.
@@ -44,6 +53,7 @@ class Metadata:
     ) -> None:
         self.me = me
         self.served_by = served_by
+        self.counts_of: CountsOf = _no_counts
         self.state = current()
         self._asker = asker
         self._current = current

@@ -5,7 +5,7 @@ others refuse what needs them, and name the leader.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NoReturn, ParamSpec, Protocol, TypeVar
@@ -79,6 +79,10 @@ class ClusterOwner:
         self._busy_count = 0
         self._threads = VhostThreads()
         self._served = SharedQuestion(self._ask_leader)
+        self._wanted: list[QueueName] | None = None
+        """The queues whose counts the look needs that is being taken, while that is found out."""
+        self._remote: Mapping[QueueName, QueueCounts] = {}
+        """The leader's counts, while a look is taken."""
         self._of_term: set[asyncio.Timeout] = set()
         """Limits of commands that were decided by this term's messages and consumers."""
 
@@ -275,17 +279,50 @@ class ClusterOwner:
         return await self.read_serving(look)
 
     async def read_engine(self, look: Callable[[], T]) -> T:
-        """Return what `look` returns. Without the lead, the counts of queues are those of no messages."""
+        """Return what `look` returns. Without the lead, the counts of queues are the ones that the leader says."""
         self._check_open()
+        if self._term is None:
+            return await self._read_remotely(look)
         if self._term is not None:
             await self._term.applied()
         while self._term is not None and self._term.shard.is_stalled:  # noqa: ASYNC110 (a lock in the native module)
             await asyncio.sleep(STALL_SECONDS)
         return look()
 
+    async def _read_remotely(self, look: Callable[[], T]) -> T:
+        """Take a look twice: the first one shows the queues whose counts it needs, for which the leader is asked."""
+        leader = self._place.leader()
+        found: Mapping[QueueName, QueueCounts] = {}
+        if leader not in (None, self._metadata.me):
+            assert leader is not None
+            self._wanted = wanted = list[QueueName]()
+            try:
+                seen = look()
+            finally:
+                self._wanted = None
+            if not wanted:
+                return seen
+            found = await self._metadata.counts_of(leader, self.topology.vhost, wanted)
+            self._check_open()
+        self._remote = found
+        try:
+            return look()
+        finally:
+            self._remote = {}
+
     def counts(self, names: list[QueueName]) -> list[QueueCounts]:
+        """Return counts, without the lead the ones that the leader has said for the look that is being taken."""
+        own = self.own_counts(names)
+        if own is not None:
+            return own
+        if self._wanted is not None:
+            self._wanted += names
+        return [self._remote.get(name, NO_COUNTS) for name in names]
+
+    def own_counts(self, names: list[QueueName]) -> list[QueueCounts] | None:
+        """Return the counts of queues that this broker leads; None where it does not."""
         if self._term is None:
-            return [NO_COUNTS] * len(names)
+            return None
         return self._term.shard.queue_counts([self.topology.queues[name].id for name in names])
 
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -21,6 +21,7 @@ from penstock.node.config import Settings, StartError
 from penstock.node.first_user import is_beyond_loopback
 from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
 from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.node.in_cluster.leader_counts import LeaderCounts
 from penstock.node.in_cluster.leader_reports import LeaderReports
 from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.membership import FirstAccount, Membership
@@ -85,6 +86,7 @@ async def open_cluster(
     reports = LeaderReports(host, member)
     replicas = ReplicaSurroundings(host, engine, options, LogCopies(host, member), reports.ask)
     vhosts = ClusterVhosts(Surroundings(host, replicas, directory, metadata, events, make_token))
+    metadata.counts_of = LeaderCounts(member, vhosts.owner_of).ask
     undo.push_async_callback(vhosts.close)
     member.before_deletion(vhosts.leave)
     member.before_served(vhosts.applied)

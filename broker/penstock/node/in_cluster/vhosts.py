@@ -102,6 +102,10 @@ class ClusterVhosts:
     def all(self) -> list[Vhost]:
         return [entry.vhost for entry in self._entries.values()]
 
+    def owner_of(self, name: VhostName) -> ClusterOwner | None:
+        entry = self._entries.get(name)
+        return None if entry is None else entry.owner
+
     def by_name(self) -> Mapping[VhostName, Vhost]:
         return {name: entry.vhost for name, entry in self._entries.items()}
 
