@@ -94,6 +94,24 @@ def test_a_client_waits_for_a_leader_that_is_elected(native: bool) -> None:
         assert leader.bodies == [b"1"]
 
 
+def test_a_client_of_asyncio_closes_while_no_broker_leads(native: bool) -> None:
+    """Calls that waited for a leader had all threads of the connection, so it closed when their time was over."""
+
+    async def work(uri: str) -> tuple[float, list[object]]:
+        connection = await penstock.aio.connect(uri, native=native, timeout=30.0)
+        gets = [asyncio.ensure_future(connection.get("jobs")) for _ in range(20)]
+        await asyncio.sleep(0.5)
+        begun = monotonic()
+        await connection.close()
+        return monotonic() - begun, await asyncio.gather(*gets, return_exceptions=True)
+
+    with ClusterMember(lambda: "") as given:
+        seconds, ends = asyncio.run(work(uri_of(given)))
+
+    assert seconds < 5.0
+    assert {isinstance(end, penstock.PenstockError) for end in ends} == {True}, ends
+
+
 def test_brokers_that_name_each_other_hold_a_call_no_longer_than_its_time(native: bool) -> None:
     members: list[ClusterMember] = []
     with ExitStack() as open_members:

@@ -64,7 +64,7 @@ class Connection(AsyncTopology):
         self._transport = transport
         self._options = options
         self._vhost = options.address.vhost
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
+        self._threads = _threads()
         self._publishing: AsyncPublishing | None = None
         self._bulk: Publishing | None = None
         self._consumptions: WeakSet[AsyncConsumption] = WeakSet()
@@ -95,6 +95,8 @@ class Connection(AsyncTopology):
         if self._is_closed:
             return
         self._is_closed = True
+        # Calls that wait for a leader may have all threads until their time is over.
+        busy, self._threads = self._threads, _threads()
         grace = self._grace = Grace(self._options.timeout)
         consumptions = list(self._consumptions)
         for consumption in consumptions:
@@ -111,7 +113,8 @@ class Connection(AsyncTopology):
         await self._give_up_names(grace)
         self._is_hung_up = True
         await self._in_thread(self._transport.close)
-        self._threads.shutdown(wait=False)
+        for threads in (busy, self._threads):
+            threads.shutdown(wait=False)
 
     # ------------------------------------------------------------ messages
 
@@ -276,3 +279,7 @@ class Connection(AsyncTopology):
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the connection is closed; connect again")
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")

@@ -44,6 +44,7 @@ REQUEST_BYTES_EXTRA = 4 << 20
 SECONDS_MIN = 0.001
 # Channels to leaders that were named beside the given addresses.
 NAMED_MAX = 4
+CLOSED = "the connection is closed; connect again"
 DETAILS_KEY = "grpc-status-details-bin"
 # The messages of grpcio for a call that was not sent because there was no connection.
 UNSENT = ("failed to connect", "DNS resolution failed", "connections to all backends failing")
@@ -96,6 +97,10 @@ class PureTransport:
             answer: bytes = unary(payload, timeout=seconds, metadata=self._metadata)
         except grpc.RpcError as error:
             raise _status(error) from error
+        except ValueError as error:
+            if self._closed.is_set():  # grpcio's answer on a channel that is closed
+                raise StatusError(CANCELLED, CLOSED, b"") from error
+            raise
         return answer
 
     def open(self, method: str, requests: Iterator[bytes]) -> Stream:
@@ -198,7 +203,7 @@ class _Channels:
             found = self._named.pop(target, None)
             if found is None:
                 if self._is_closed:
-                    raise StatusError(CANCELLED, "the connection is closed; connect again", b"")
+                    raise StatusError(CANCELLED, CLOSED, b"")
                 found = _channel(target, self._address, self._options)
             self._named[target] = found
             least_used = self._named.popitem(last=False)[1] if len(self._named) > NAMED_MAX else None
