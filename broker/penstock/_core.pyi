@@ -1230,6 +1230,8 @@ class ClusterNode:
     """The newest version of the protocol, and the newest format of the log, that all brokers are known to have."""
     def set_peer(self, broker: int, address: str) -> None:
         """Say where a broker is, as host:port."""
+    def forget_peer(self, broker: int) -> None:
+        """Say that a broker is not of the cluster any more."""
     def set_secrets(self, secrets: Sequence[str]) -> None:
         """Show the first secret of the cluster on new connections, and accept all of them."""
     def open(

@@ -148,6 +148,16 @@ METHODS: dict[str, Method] = {
         lambda vhost: cluster.MoveReplicaRequest(vhost=vhost, source="mq-0", to="mq-1"),
         grpc.StatusCode.FAILED_PRECONDITION,
     ),
+    "AddBroker": Method(
+        Needs.A_TAG,
+        lambda _: cluster.AddBrokerRequest(broker="mq-3", peers="127.0.0.1:5681"),
+        grpc.StatusCode.FAILED_PRECONDITION,
+    ),
+    "RemoveBroker": Method(
+        Needs.A_TAG,
+        lambda _: cluster.RemoveBrokerRequest(broker="mq-0"),
+        grpc.StatusCode.FAILED_PRECONDITION,
+    ),
     "SetDraining": Method(
         Needs.A_TAG,
         lambda _: cluster.SetDrainingRequest(broker="mq-0", draining=True),

@@ -32,28 +32,45 @@ class ServingCluster:
         names: Sequence[str] = NAMES,
     ) -> None:
         """Make brokers; `program` is their command, where it is not that of this checkout."""
-        at = places or dict.fromkeys(names, LOOPBACK)
-        secret = root / "secret"
-        secret.write_text("0123456789abcdef0123456789abcdef\n")
-        ports = free_ports(2 * len(names))
-        peers = {name: f"{at[name].host}:{port}" for name, port in zip(names, ports, strict=False)}
-        self.amqp = {name: f"{at[name].host}:{port}" for name, port in zip(names, ports[len(names) :], strict=True)}
-        brokers = ",".join(f"{name}={address}" for name, address in peers.items())
+        self._root, self._flags, self._program = root, flags, program
+        self._places = places or {}
+        self._secret = root / "secret"
+        self._secret.write_text("0123456789abcdef0123456789abcdef\n")
+        self._peers: dict[str, str] = {}
+        self.amqp: dict[str, str] = {}
         self.coordinator = root / "coordinator"
-        self.brokers = {
-            name: Broker(
-                root / name,
-                *("--amqp", self.amqp[name]),
-                *("--cluster", "test", "--cluster-broker", name, "--cluster-brokers", brokers),
-                *("--cluster-peers", peers[name], "--cluster-coordinator", f"file:{self.coordinator}"),
-                *("--cluster-secret-file", str(secret)),
-                *flags,
-                shards=1,
-                place=at[name],
-                program=program,
-            )
-            for name in names
-        }
+        self._draw_addresses(names)
+        self.brokers = {name: self._broker(name) for name in names}
+
+    def add(self, name: str) -> Broker:
+        """Make one broker more, which knows the others. They do not know it."""
+        self._draw_addresses([name])
+        self.brokers[name] = self._broker(name)
+        return self.brokers[name]
+
+    def peers_of(self, name: str) -> str:
+        """Return where other brokers reach one."""
+        return self._peers[name]
+
+    def _draw_addresses(self, names: Sequence[str]) -> None:
+        ports = free_ports(2 * len(names))
+        for name, peers, amqp in zip(names, ports[: len(names)], ports[len(names) :], strict=True):
+            host = self._places.get(name, LOOPBACK).host
+            self._peers[name], self.amqp[name] = f"{host}:{peers}", f"{host}:{amqp}"
+
+    def _broker(self, name: str) -> Broker:
+        brokers = ",".join(f"{each}={address}" for each, address in self._peers.items())
+        return Broker(
+            self._root / name,
+            *("--amqp", self.amqp[name]),
+            *("--cluster", "test", "--cluster-broker", name, "--cluster-brokers", brokers),
+            *("--cluster-peers", self._peers[name], "--cluster-coordinator", f"file:{self.coordinator}"),
+            *("--cluster-secret-file", str(self._secret)),
+            *self._flags,
+            shards=1,
+            place=self._places.get(name, LOOPBACK),
+            program=self._program,
+        )
 
     def start_all(self) -> None:
         self.start(*self.brokers)

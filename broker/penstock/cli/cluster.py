@@ -276,6 +276,56 @@ def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -
 
 
 @app.command()
+def add(
+    context: typer.Context,
+    broker: Annotated[str, typer.Argument(help="The broker.", show_default=False)],
+    peers: Annotated[
+        str, typer.Option("--peers", help="Where other brokers reach it: its cluster_peers.", metavar="HOST:PORT")
+    ],
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Let a new broker join the cluster; start it after that.
+
+    Its cluster_brokers has all brokers, itself among them. Then give it replicas with `grow` and `move --replica`.
+    """
+    from penstock.cli.cluster_calls import add_broker
+
+    with connected(context, uri) as connection:
+        added = add_broker(connection, broker, peers)
+    done = f"broker '{broker}' may join the cluster"
+    print_done(done if added else f"{done}, as before", {"broker": broker, "peers": peers, "added": added}, output)
+
+
+@app.command()
+def remove(
+    context: typer.Context,
+    broker: Annotated[str, typer.Argument(help="The broker.", show_default=False)],
+    timeout: Timeout = MOVE_SECONDS,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Move all replicas of a broker away, and remove it.
+
+    It leads nothing any more, its replicas move to the brokers with the fewest, and it stops. You may interrupt the
+    command, and run it again. A broker that is lost is removed in the same way.
+    """
+    from penstock.cli.cluster_calls import cluster_status, move_replica, remove_broker, set_draining
+    from penstock.cli.cluster_moves import leaving_moves, wait_until_empty
+
+    with connected(context, uri) as connection:
+        before = cluster_status(connection)
+        moves = leaving_moves(before, broker)
+        set_draining(connection, broker, True)
+        for move in moves:
+            move_replica(connection, move.vhost, move.source, move.to)
+        wait_until_empty(connection, broker, timeout)
+        remove_broker(connection, broker)
+    fields = {"broker": broker, "moved": [{"vhost": move.vhost, "to": move.to} for move in moves]}
+    print_done(f"broker '{broker}' was removed from the cluster", fields, output)
+
+
+@app.command()
 def rebalance(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the moves.")] = False,

@@ -23,10 +23,12 @@ __all__ = [
     "PlacedReplicas",
     "RecoveredShard",
     "RemainingReplica",
+    "add_broker",
     "cluster_status",
     "move_leader",
     "move_replica",
     "recover_shard",
+    "remove_broker",
     "set_draining",
 ]
 
@@ -175,6 +177,18 @@ def move_replica(connection: "Connection", vhost: str, source: str, to: str) -> 
     request = cluster_pb2.MoveReplicaRequest(vhost=vhost, source=source, to=to)
     found = _run(connection, call("MoveReplica", request, cluster_pb2.MoveReplicaResponse))
     return PlacedReplicas(vhost, found.shard, tuple(found.placed), found.changed)
+
+
+def add_broker(connection: "Connection", broker: str, peers: str) -> bool:
+    """Let a broker join the cluster; return whether that is new."""
+    request = cluster_pb2.AddBrokerRequest(broker=broker, peers=peers)
+    return _run(connection, call("AddBroker", request, cluster_pb2.AddBrokerResponse)).added
+
+
+def remove_broker(connection: "Connection", broker: str) -> None:
+    """Forget a broker without replicas of virtual hosts."""
+    request = cluster_pb2.RemoveBrokerRequest(broker=broker)
+    _run(connection, call("RemoveBroker", request, cluster_pb2.RemoveBrokerResponse))
 
 
 def set_draining(connection: "Connection", broker: str, draining: bool) -> bool:

@@ -1,18 +1,36 @@
 """Replicas that move between brokers, as `penstock cluster` shows them and waits for them."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock import Connection
-    from penstock.cli.cluster_calls import ClusterShard, PlacedReplicas
+    from penstock.cli.cluster_calls import ClusterShard, ClusterStatus, PlacedReplicas
 
-__all__ = ["MOVE_COLUMNS", "Placing", "is_placed", "moves_of", "wait_until_placed"]
+__all__ = [
+    "MOVE_COLUMNS",
+    "Placing",
+    "is_placed",
+    "leaving_moves",
+    "moves_of",
+    "wait_until_empty",
+    "wait_until_placed",
+]
 
 MOVE_COLUMNS = ("vhost", "replica", "moves", "state", "lag_bytes")
 LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A replica that moves from a broker that leaves."""
+
+    vhost: str
+    source: str
+    to: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +85,49 @@ def wait_until_placed(connection: "Connection", wanted: "PlacedReplicas", second
             raise ValueError(
                 f"the replicas of vhost '{wanted.vhost}' are not on {', '.join(wanted.placed)} yet; it goes on, as "
                 "`penstock cluster status` shows"
+            )
+        time.sleep(LOOK_SECONDS)
+
+
+def leaving_moves(found: "ClusterStatus", broker: str) -> list[Leaving]:
+    """Return a move for each replica of a broker that leaves, to brokers with the fewest replicas.
+
+    Raise ValueError where no other broker is left for one.
+    """
+    if broker not in {each.name for each in found.brokers}:
+        raise ValueError(f"broker '{broker}' is not of the cluster; list its brokers with `penstock cluster status`")
+    able = {each.name for each in found.brokers if each.alive and not each.draining and each.name != broker}
+    load = Counter(name for shard in found.shards for name in shard.placed)
+    moves: list[Leaving] = []
+    for shard in found.shards:
+        if shard.vhost is None or broker not in shard.placed:
+            continue
+        others = able.difference(shard.placed)
+        if not others:
+            raise ValueError(
+                f"vhost '{shard.vhost}' has a replica at broker '{broker}', and no other broker that is alive and not "
+                f"drained lacks one; add a broker, or run `penstock cluster shrink {shard.vhost} --from {broker}`"
+            )
+        to = min(others, key=lambda name: (load[name], name))
+        load[to] += 1
+        moves.append(Leaving(shard.vhost, broker, to))
+    return moves
+
+
+def wait_until_empty(connection: "Connection", broker: str, seconds: float) -> None:
+    """Return when a broker leads nothing and has no replica of a vhost. Raise ValueError after a time."""
+    from penstock.cli.cluster_calls import cluster_status
+
+    deadline = time.monotonic() + seconds
+    while True:
+        shards = cluster_status(connection).shards
+        held = [each for each in shards if each.vhost is not None and broker in {at.broker for at in each.replicas}]
+        unknown = [each for each in shards if each.unknown]
+        if not held and not unknown and all(each.leader != broker for each in shards):
+            return
+        if not time.monotonic() < deadline:
+            first = f"has a replica of vhost '{held[0].vhost}'" if held else "leads the metadata, or may lead something"
+            raise ValueError(
+                f"broker '{broker}' still {first}; it goes on, as `penstock cluster status` shows: repeat the command"
             )
         time.sleep(LOOK_SECONDS)

@@ -127,6 +127,10 @@ class ClusterHost:
     def set_peer(self, broker: BrokerName, address: str) -> None:
         self._node.set_peer(self.translation.number_of(broker), address)
 
+    def forget_peer(self, broker: BrokerName) -> None:
+        """Make no connection to a broker any more, which is not of the cluster."""
+        self._node.forget_peer(self.translation.number_of(broker))
+
     def set_secrets(self, secrets: Sequence[str]) -> None:
         """Show the first secret on new connections, and accept all of them."""
         self._node.set_secrets(list(secrets))

@@ -34,6 +34,18 @@ class ClusterVerbs:
         principal.require_administrator(Thing("vhost", vhost))
         return await self._get().move_replica(vhost_name(vhost), source, to)
 
+    @changing("AddBroker", "broker", "peers")
+    async def add_broker(self, principal: Principal, broker: str, peers: str) -> bool:
+        """Let a broker join the cluster; return whether that is new. For administrators."""
+        principal.require_administrator(Thing("broker", broker))
+        return await self._get().add_broker(broker, peers)
+
+    @changing("RemoveBroker", "broker")
+    async def remove_broker(self, principal: Principal, broker: str) -> None:
+        """Forget a broker without replicas of virtual hosts. For administrators."""
+        principal.require_administrator(Thing("broker", broker))
+        await self._get().remove_broker(broker)
+
     @changing("SetDraining", "broker", "is_draining")
     async def set_draining(self, principal: Principal, broker: str, is_draining: bool) -> bool:
         """Have a broker lead nothing, or end that; return whether it changed. For administrators."""

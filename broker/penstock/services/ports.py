@@ -511,6 +511,17 @@ class Cluster(Protocol):
         """
         ...
 
+    async def add_broker(self, broker: str, peers: str) -> bool:
+        """Let a broker join that other brokers reach at an address; return whether that is new.
+
+        Raises RefusedError and FaultError.
+        """
+        ...
+
+    async def remove_broker(self, broker: str) -> None:
+        """Forget a broker without replicas of virtual hosts. Raises RefusedError and FaultError."""
+        ...
+
     async def drain(self, broker: str, *, is_draining: bool) -> bool:
         """Have a broker lead nothing, or end that; return whether it changed."""
         ...

@@ -261,6 +261,16 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaResponse.FromString,
                 _registered_method=True)
+        self.AddBroker = channel.unary_unary(
+                '/penstock.v1.AdminService/AddBroker',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.AddBrokerRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.AddBrokerResponse.FromString,
+                _registered_method=True)
+        self.RemoveBroker = channel.unary_unary(
+                '/penstock.v1.AdminService/RemoveBroker',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.RemoveBrokerRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.RemoveBrokerResponse.FromString,
+                _registered_method=True)
         self.SetDraining = channel.unary_unary(
                 '/penstock.v1.AdminService/SetDraining',
                 request_serializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.SerializeToString,
@@ -559,6 +569,18 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddBroker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveBroker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetDraining(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -798,6 +820,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.MoveReplica,
                     request_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_cluster__pb2.MoveReplicaResponse.SerializeToString,
+            ),
+            'AddBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddBroker,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.AddBrokerRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.AddBrokerResponse.SerializeToString,
+            ),
+            'RemoveBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveBroker,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.RemoveBrokerRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.RemoveBrokerResponse.SerializeToString,
             ),
             'SetDraining': grpc.unary_unary_rpc_method_handler(
                     servicer.SetDraining,
@@ -2025,6 +2057,60 @@ class AdminService(object):
             '/penstock.v1.AdminService/MoveReplica',
             penstock_dot_v1_dot_cluster__pb2.MoveReplicaRequest.SerializeToString,
             penstock_dot_v1_dot_cluster__pb2.MoveReplicaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/AddBroker',
+            penstock_dot_v1_dot_cluster__pb2.AddBrokerRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.AddBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/RemoveBroker',
+            penstock_dot_v1_dot_cluster__pb2.RemoveBrokerRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.RemoveBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

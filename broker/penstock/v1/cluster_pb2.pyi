@@ -134,6 +134,30 @@ class MoveReplicaResponse(_message.Message):
     changed: bool
     def __init__(self, shard: _Optional[str] = ..., placed: _Optional[_Iterable[str]] = ..., changed: bool = ...) -> None: ...
 
+class AddBrokerRequest(_message.Message):
+    __slots__ = ("broker", "peers")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    peers: str
+    def __init__(self, broker: _Optional[str] = ..., peers: _Optional[str] = ...) -> None: ...
+
+class AddBrokerResponse(_message.Message):
+    __slots__ = ("added",)
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    added: bool
+    def __init__(self, added: bool = ...) -> None: ...
+
+class RemoveBrokerRequest(_message.Message):
+    __slots__ = ("broker",)
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    def __init__(self, broker: _Optional[str] = ...) -> None: ...
+
+class RemoveBrokerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class SetDrainingRequest(_message.Message):
     __slots__ = ("broker", "draining")
     BROKER_FIELD_NUMBER: _ClassVar[int]

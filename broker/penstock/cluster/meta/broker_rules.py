@@ -1,11 +1,13 @@
 """Rules for the brokers of a cluster, their sessions, and where shards are."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from penstock.cluster.meta.changes import BrokerPut, BrokerRemoved, MetaChange, ReplicaCountSet, ShardPlaced
 from penstock.cluster.meta.commands import (
+    AddBroker,
     Addresses,
     EndSession,
     JoinBroker,
@@ -23,7 +25,26 @@ from penstock.metadata.effects import Done
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError, Thing
 
 BROKERS_MAX: Final = 64
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")
+_NAME_WAY_OUT: Final = "a name has up to 100 of a-z, 0-9, '.' and '-', first a letter or digit"
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]{1,64}\]|[^\s:\[\]/=,]{1,253}):[0-9]{1,5}")
 _Decided = tuple[MetaAnswer, list[MetaChange]]
+
+
+def add(state: PendingState, command: AddBroker, _: int) -> _Decided:
+    """Let a broker join. One that has not joined yet gets the address, and one that has keeps the one that it said."""
+    thing = Thing("broker", command.broker)
+    before = state.brokers.get(command.broker)
+    if not _NAME.fullmatch(command.broker):
+        raise InvalidArgumentError(thing, "has a name that brokers cannot have", _NAME_WAY_OUT, field="broker")
+    if not _ADDRESS.fullmatch(command.peers):
+        rule, way_out = f"cannot be reached at {command.peers[:100]!r}", "write the address like 10.0.0.8:5681"
+        raise InvalidArgumentError(thing, rule, way_out, field="peers")
+    if before is None and len(state.brokers) >= BROKERS_MAX:
+        raise LimitReachedError(thing, "would be one more", "remove one that is gone", limit=BROKERS_MAX)
+    if before is not None and (before.boot or before.addresses.peers == command.peers):
+        return Done(0), []
+    return Done(), _put(state, BrokerPut(command.broker, 0, 0, False, Addresses(command.peers)))
 
 
 def join(state: PendingState, command: JoinBroker, _: int) -> _Decided:

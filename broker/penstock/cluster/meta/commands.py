@@ -137,6 +137,14 @@ class FoundCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class AddBroker:
+    """Let a broker join that is not of the cluster yet; `peers` is where the others reach it, as HOST:PORT."""
+
+    broker: BrokerName
+    peers: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndSession:
     """End the session of a boot that is gone: what ends with its broker is deleted."""
 
@@ -187,6 +195,7 @@ MetaCommand: TypeAlias = (
     | SetTopicPermission
     | DeleteTopicPermissions
     | SetUserLimits
+    | AddBroker
     | JoinBroker
     | FoundCluster
     | EndSession

@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.cluster.meta import broker_rules, user_rules
 from penstock.cluster.meta.changes import MetaChange, Record, ShardPlaced, VhostDeleted, VhostGrown
 from penstock.cluster.meta.commands import (
+    AddBroker,
     CreateVhost,
     DeletePermission,
     DeleteTopicPermissions,
@@ -148,6 +149,7 @@ _RULES: Final[Mapping[type, Callable[[PendingState, Any, int], _Decided]]] = {
     SetTopicPermission: user_rules.set_topic,
     DeleteTopicPermissions: user_rules.delete_topics,
     SetUserLimits: user_rules.set_limits,
+    AddBroker: broker_rules.add,
     JoinBroker: broker_rules.join,
     FoundCluster: _found_cluster,
     EndSession: broker_rules.end_session,

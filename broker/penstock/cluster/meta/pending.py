@@ -102,8 +102,8 @@ class PendingState:
         return created
 
     def usable(self) -> Brokers:
-        """Return the brokers that may get replicas."""
-        drained = frozenset(broker.broker for broker in self.brokers.values() if broker.is_draining)
+        """Return the brokers that may get replicas; brokers that have not joined yet count like drained ones."""
+        drained = frozenset(broker.broker for broker in self.brokers.values() if broker.is_draining or not broker.boot)
         return Brokers(frozenset(self.brokers) - drained, self.replica_count, drained)
 
 

@@ -118,6 +118,11 @@ class MetaState:
         if self.watcher is not None:
             self.watcher.changed(change, for_engine)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the cluster has its first user and virtual host, and with them its first brokers."""
+        return bool(len(self.users) or self.numbers)
+
     def check_invariants(self) -> None:
         sessions = {broker.session for broker in self.brokers.values() if broker.session}
         assert sessions == self.sessions.keys()

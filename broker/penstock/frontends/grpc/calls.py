@@ -94,6 +94,8 @@ METHODS: dict[str, Method] = {
     "GetClusterStatus": _method(cluster.GetClusterStatusRequest, cluster_calls.get_cluster_status),
     "MoveLeader": _method(cluster.MoveLeaderRequest, cluster_calls.move_leader),
     "MoveReplica": _method(cluster.MoveReplicaRequest, cluster_calls.move_replica),
+    "AddBroker": _method(cluster.AddBrokerRequest, cluster_calls.add_broker),
+    "RemoveBroker": _method(cluster.RemoveBrokerRequest, cluster_calls.remove_broker),
     "SetDraining": _method(cluster.SetDrainingRequest, cluster_calls.set_draining),
     "RecoverShard": _method(cluster.RecoverShardRequest, cluster_calls.recover_shard),
     "ReserveLease": _method(messaging.ReserveLeaseRequest, lease_calls.reserve_lease),

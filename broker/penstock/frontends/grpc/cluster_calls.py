@@ -64,6 +64,19 @@ async def move_replica(
     return cluster.MoveReplicaResponse(shard=placed.shard, placed=placed.brokers, changed=placed.is_changed)
 
 
+async def add_broker(
+    services: Services, principal: Principal, request: cluster.AddBrokerRequest
+) -> cluster.AddBrokerResponse:
+    return cluster.AddBrokerResponse(added=await services.cluster.add_broker(principal, request.broker, request.peers))
+
+
+async def remove_broker(
+    services: Services, principal: Principal, request: cluster.RemoveBrokerRequest
+) -> cluster.RemoveBrokerResponse:
+    await services.cluster.remove_broker(principal, request.broker)
+    return cluster.RemoveBrokerResponse()
+
+
 async def set_draining(
     services: Services, principal: Principal, request: cluster.SetDrainingRequest
 ) -> cluster.SetDrainingResponse:

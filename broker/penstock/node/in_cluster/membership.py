@@ -18,6 +18,7 @@ from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.host import FRAME_BYTES_MAX, ClusterHost, Member
 from penstock.cluster.meta.commands import Addresses, EndSession, FoundCluster
 from penstock.cluster.meta.leader_link import Method
+from penstock.cluster.meta.log import NotLeaderError
 from penstock.cluster.meta.member import META_OPTIONS, MetaMember
 from penstock.cluster.opening import open_coordinator
 from penstock.cluster.record import BrokerName
@@ -30,6 +31,7 @@ from penstock.model.names import DEFAULT_VHOST
 from penstock.native import ClusterNode, PeerTls
 from penstock.node.cluster_settings import brokers_of, host_of
 from penstock.node.config import Address, Settings, StartError
+from penstock.node.in_cluster.members import Members
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.metadata_recovery import VERB, MetadataRecovery
 from penstock.node.in_cluster.operator_socket import OperatorSocket
@@ -40,6 +42,7 @@ from penstock.storage.cluster_json import belong_to
 
 LOOK_S: Final = 3.0
 """Sessions that are over are ended, and the file of secrets is read, as often as this."""
+JOIN_S: Final = 0.1
 SECRET_BYTES_MIN: Final = 16
 WAITING_S: Final = 30.0
 """A broker that waits for its cluster says so as often as this."""
@@ -77,6 +80,7 @@ class Membership:
         self.host = ClusterHost(self._node, self._coordinator, Member(cluster, self.me, boot))
         options = replace(META_OPTIONS, page_cache_lost=directory.may_have_lost_page_cache)
         self.member = MetaMember(self.host, directory, options=options)
+        self._members = Members(self.host, self.member, self._brokers)
         self.metadata: Metadata
         """Set by `join`."""
         self._end = end
@@ -114,6 +118,7 @@ class Membership:
         self.member.before_adoption(self._recovery.sort_out)
         await self._socket.start()
         self._spawn(self._end_if_replaced(), "recovery")
+        self._spawn(self._members.run(), "members")
         await self._first_beat()
         me = self.host.me
         beating = keep_beating(self._coordinator, me.name, me.boot, self._hear_session, SystemClock())
@@ -121,9 +126,11 @@ class Membership:
         _log.info("joining", cluster=self._settings.cluster, broker=self.me, peers=self.host.address)
         waiting = spawn(self._say_waiting(), name="cluster waiting")
         try:
+            await self._check_added()
             await self.member.join(self._addresses())
         finally:
             waiting.cancel()
+        self._members.join()
         member = self.member
         self.metadata = Metadata(self.me, member.asker, lambda: member.state, lambda: member.session, member.served_by)
         if is_restored:
@@ -182,6 +189,19 @@ class Membership:
                 await self.metadata.submit(EndSession(broker, known.boot))
         await asyncio.to_thread(forget_restored, self._directory)
 
+    async def _check_added(self) -> None:
+        """Raise StartError for a broker that a cluster which has begun does not know, as one that was removed."""
+        while True:
+            try:
+                state = await self.member.asker.latest()
+            except NotLeaderError:
+                await asyncio.sleep(JOIN_S)
+                continue
+            if state.has_begun and self.me not in state.brokers:
+                way_out = "let it join with `penstock cluster add`, asked of another broker, and start it again"
+                raise StartError(f"broker '{self.me}' is not of cluster '{self._settings.cluster}'; {way_out}")
+            return
+
     async def _first_beat(self) -> None:
         while True:
             try:
@@ -193,7 +213,10 @@ class Membership:
     async def _say_waiting(self) -> None:
         while True:
             await asyncio.sleep(WAITING_S)
-            way_out = "start more brokers; if none is left that is in sync: `penstock cluster recover --metadata`"
+            way_out = (
+                "start more brokers; if this one is new in a cluster that runs: `penstock cluster add`; "
+                "if no broker is left that is in sync: `penstock cluster recover --metadata`"
+            )
             _log.warning(f"waiting for a leader of the metadata; {way_out}")
 
     async def _end_if_replaced(self) -> None:
@@ -221,7 +244,7 @@ class Membership:
             await asyncio.sleep(LOOK_S)
             reason = self._reason_to_stop()
             if reason:
-                _log.error(f"stopping: {reason}; start this broker again")
+                _log.error(f"stopping: {reason}")
                 return self._end()
             try:
                 mine = self.metadata.state.brokers.get(self.me)
@@ -239,10 +262,14 @@ class Membership:
 
     def _reason_to_stop(self) -> str:
         """Return why this broker must serve no longer: its users and bindings would be those of the past."""
+        if self._members.is_removed():
+            return "this broker was removed from the cluster; add it again before you start it"
         if self.metadata.is_replaced:
-            return "the metadata was replaced by a copy of another broker's"
+            return "the metadata was replaced by a copy of another broker's; start this broker again"
         stopped = self.member.stopped
-        return "" if stopped is None else f"the metadata of the cluster is not applied any more: {stopped.cause}"
+        if stopped is None:
+            return ""
+        return f"the metadata of the cluster is not applied any more: {stopped.cause}; start this broker again"
 
     async def _keep_secrets(self) -> None:
         """Use the secrets of the file whenever it changes. One that cannot be used changes nothing."""

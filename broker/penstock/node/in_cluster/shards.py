@@ -15,6 +15,7 @@ from penstock.cluster.shard_calls import SHARDS_MAX, ShardReport
 from penstock.kit.clock import SystemClock
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
+from penstock.node.in_cluster.broker_changes import BrokerChanges
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.node.in_cluster.draining import Draining
 from penstock.node.in_cluster.leader_reports import LeaderReports
@@ -62,6 +63,7 @@ class ClusterShards:
         self._ask = reports.ask
         self._moves = LeaderMoves(view, reports.ask)
         self._replica_moves = ReplicaMoves(view)
+        self._broker_changes = BrokerChanges(view)
         self._recoveries = Recoveries(view, SystemClock())
         self.draining = Draining(view)
 
@@ -74,6 +76,12 @@ class ClusterShards:
 
     async def move_replica(self, vhost: VhostName, source: str, to: str) -> PlacedReplicas:
         return await self._replica_moves.move(vhost, BrokerName(source), BrokerName(to))
+
+    async def add_broker(self, broker: str, peers: str) -> bool:
+        return await self._broker_changes.add(BrokerName(broker), peers)
+
+    async def remove_broker(self, broker: str) -> None:
+        await self._broker_changes.remove(BrokerName(broker))
 
     async def drain(self, broker: str, *, is_draining: bool) -> bool:
         return await self.draining.set(BrokerName(broker), is_draining=is_draining)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.changes import (
-    BrokerPut,
     MetaChange,
     ShardPlaced,
     UserDeleted,
@@ -177,8 +176,6 @@ class ClusterVhosts:
                 self._emit(PermissionsChanged(user.name))
             case UserLimitsSet(user):
                 self._emit(LimitsChanged(user=user))
-            case BrokerPut(broker, addresses=addresses) if addresses.peers and broker != self._around.metadata.me:
-                self._around.host.set_peer(broker, addresses.peers)
             case VhostCreated():
                 pass  # its shards are placed next
 

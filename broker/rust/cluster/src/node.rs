@@ -126,6 +126,13 @@ impl Node {
         }
     }
 
+    /// The broker is not of the cluster any more.
+    pub fn forget_peer(&self, broker: BrokerId) {
+        if let Some(peers) = self.shared.peers.get() {
+            peers.forget(broker);
+        }
+    }
+
     /// Sends a message of this broker to another one, about a shard. It is lost where the result says so, and may be lost with the
     /// connection later: [`Events::linked`] says that it broke.
     pub fn send(&self, to: BrokerId, shard: &ShardId, content: &[u8]) -> bool {

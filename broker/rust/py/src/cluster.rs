@@ -133,6 +133,12 @@ impl PyNode {
         Ok(())
     }
 
+    fn forget_peer(&self, py: Python<'_>, broker: u64) -> PyResult<()> {
+        let node = self.node()?;
+        py.detach(|| node.forget_peer(broker));
+        Ok(())
+    }
+
     fn set_secrets(&self, secrets: Vec<String>) {
         self.secrets.set(secrets);
     }
