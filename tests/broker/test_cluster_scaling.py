@@ -43,15 +43,20 @@ def test_a_cluster_grows_to_three_and_five_brokers_and_shrinks_to_three(tmp_path
             done(cluster, "mq-2", "grow", "/", "--to", "mq-2")
             until_more(publisher)
             eventually(lambda: metadata(cluster), (FIVE[:3], True), SECONDS_MAX)
+            with penstock.connect(cluster.brokers["mq-2"].uri()) as connection:
+                connection.admin.create_vhost("shop")
+            eventually(lambda: placed_on(cluster, "shop", "mq-2"), FIVE[:3], SECONDS_MAX)
             kept = run(cluster, "mq-0", "remove", "mq-2")
             assert (kept.returncode, "no other broker" in kept.stderr) == (1, True), kept
 
             join(cluster, "mq-0", "mq-3")
             join(cluster, "mq-0", "mq-4")
             eventually(lambda: metadata(cluster), (FIVE, True), SECONDS_MAX)
-            with penstock.connect(cluster.brokers["mq-4"].uri()) as connection:
-                connection.admin.create_vhost("shop")
-            eventually(lambda: set(placed_on(cluster, "shop")) >= {"mq-3", "mq-4"}, True, SECONDS_MAX)
+            planned = run(cluster, "mq-4", "rebalance", "--replicas", "--dry-run")
+            spread = run(cluster, "mq-4", "rebalance", "--replicas")
+            assert (spread.returncode, len(spread.stdout.splitlines())) == (0, 2), spread
+            assert spread.stdout == planned.stdout
+            assert {*placed_on(cluster, "shop"), *placed_on(cluster, "/")} == set(FIVE)
             until_more(publisher)
 
             for name in FIVE[:2]:
@@ -66,5 +71,5 @@ def test_a_cluster_grows_to_three_and_five_brokers_and_shrinks_to_three(tmp_path
             until_more(publisher)
 
 
-def placed_on(cluster: ServingCluster, vhost: str) -> list[str]:
-    return sorted(replica.broker for replica in shards(cluster, "mq-4")[vhost].replicas if replica.in_sync)
+def placed_on(cluster: ServingCluster, vhost: str, at: str = "mq-4") -> list[str]:
+    return sorted(replica.broker for replica in shards(cluster, at)[vhost].replicas if replica.in_sync)

@@ -329,16 +329,21 @@ def remove(
 def rebalance(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the moves.")] = False,
+    replicas: Annotated[bool, typer.Option("--replicas", help="Spread replicas, not leaders.")] = False,
+    timeout: Timeout = MOVE_SECONDS,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
-    """Spread the leaders of vhosts evenly over brokers.
+    """Spread the leaders or replicas of vhosts over brokers.
 
     It moves one after the other, as `move` does, to brokers that are alive and not drained. You may interrupt it, and
     run it again.
     """
     from penstock.cli.cluster_calls import cluster_status
 
+    if replicas:
+        _spread_replicas(context, uri, output, None if dry_run else timeout or MOVE_SECONDS)
+        return
     with connected(context, uri) as connection:
         moves = _moves(cluster_status(connection))
         failed = []
@@ -355,6 +360,25 @@ def rebalance(
         )
     if not moves and output is not Format.JSON:
         print_note("leaders are spread as evenly as replicas in sync allow")
+
+
+def _spread_replicas(context: typer.Context, uri: str | None, output: Format | None, seconds: float | None) -> None:
+    """Move replicas, one after the other, each within a time; without one only show the moves."""
+    from penstock.cli.cluster_calls import cluster_status, move_replica
+    from penstock.cli.rebalancing import spread_replicas
+
+    with connected(context, uri) as connection:
+        found = cluster_status(connection)
+        placed = {shard.vhost: shard.placed for shard in found.shards if shard.vhost is not None}
+        moves = spread_replicas(placed, {each.name for each in found.brokers if each.alive and not each.draining})
+        for move in moves:
+            print_done(f"vhost '{move.vhost}': '{move.broker}' -> '{move.to}'", move, output)
+            sys.stdout.flush()
+            if seconds is not None:
+                asked = move_replica(connection, move.vhost, move.broker, move.to)
+                wait_until_placed(connection, asked, seconds)
+    if not moves and output is not Format.JSON:
+        print_note("replicas are spread evenly over the brokers that are alive and not drained")
 
 
 def _moves(found: "ClusterStatus") -> "list[Move]":

@@ -1,14 +1,15 @@
-"""Which leaders move so that the brokers lead as many virtual hosts each: decided from the cluster's status alone.
+"""Which leaders or replicas move so that the brokers have as many each: decided from the cluster's status alone.
 
 A leader moves only to a broker with a replica in sync. Where no broker that leads few has one of a broker that leads
 many, leaders move over brokers in between.
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
-__all__ = ["LedShard", "Move", "rebalance"]
+__all__ = ["LedShard", "Move", "rebalance", "spread_replicas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,37 @@ def rebalance(led: Mapping[str, LedShard], usable: Collection[str]) -> list[Move
             leaders[move.vhost] = move.to
         moves += way
     return _without_detours(led, moves)
+
+
+def spread_replicas(placed: Mapping[str, Collection[str]], usable: Collection[str]) -> list[Move]:
+    """Return the moves of replicas after which each broker has as many as another one, give or take one.
+
+    Replicas of virtual hosts with one at another broker stay where they are, and count. While a broker has at least two
+    more than another one, it has one of a virtual host that the other one lacks.
+    """
+    held = {vhost: set(brokers) for vhost, brokers in placed.items()}
+    free = sorted(vhost for vhost, brokers in held.items() if brokers.issubset(usable))
+    counts = Counter(dict.fromkeys(usable, 0))
+    counts.update(broker for brokers in held.values() for broker in brokers if broker in counts)
+    moves: list[Move] = []
+    while move := _widest_move(held, free, counts):
+        held[move.vhost] = held[move.vhost] - {move.broker} | {move.to}
+        counts[move.broker] -= 1
+        counts[move.to] += 1
+        moves.append(move)
+    return moves
+
+
+def _widest_move(held: Mapping[str, Collection[str]], free: Sequence[str], counts: Mapping[str, int]) -> Move | None:
+    """Return a move from a broker to one that has at least two replicas less, as many less as there are."""
+    pairs = [(counts[to] - counts[full], full, to) for full, to in permutations(counts, 2)]
+    for gap, full, to in sorted(pairs):
+        if gap > -2:
+            return None
+        found = next((vhost for vhost in free if full in held[vhost] and to not in held[vhost]), None)
+        if found is not None:
+            return Move(found, full, to)
+    return None
 
 
 def _shortest_way(leaders: Mapping[str, str], led: Mapping[str, LedShard], usable: Collection[str]) -> list[Move]:

@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.rebalancing import LedShard, Move, rebalance
+from penstock.cli.rebalancing import LedShard, Move, rebalance, spread_replicas
 
 BROKERS = ("a", "b", "c", "d")
 
@@ -79,3 +79,23 @@ def test_leaders_move_over_a_broker_in_between() -> None:
     led = {"one": shard("a", "b"), "two": shard("a", "b"), "three": shard("b", "c")}
 
     assert rebalance(led, {"a", "b", "c"}) == [Move("three", "b", "c"), Move("one", "a", "b")]
+
+
+@given(st.lists(st.sets(st.sampled_from(BROKERS), min_size=1), max_size=9), st.sets(st.sampled_from(BROKERS)))
+def test_replicas_are_spread_and_those_of_other_brokers_stay(placed: list[set[str]], usable: set[str]) -> None:
+    held = {f"vhost {number}": set(brokers) for number, brokers in enumerate(placed)}
+    before = {vhost: set(brokers) for vhost, brokers in held.items()}
+
+    moves = spread_replicas(before, usable)
+
+    for move in moves:
+        assert held[move.vhost] <= usable
+        assert move.to not in held[move.vhost]
+        held[move.vhost].remove(move.broker)
+        held[move.vhost].add(move.to)
+    assert all(len(held[vhost]) == len(before[vhost]) for vhost in held)
+    assert spread_replicas(held, usable) == []
+    if all(brokers <= usable for brokers in before.values()) and usable:
+        counts = Counter(broker for brokers in held.values() for broker in brokers)
+        numbers = [counts[broker] for broker in usable]
+        assert max(numbers) - min(numbers) <= 1
