@@ -158,6 +158,7 @@ impl LeaseReader {
         let Some(range) = range.filter(|_| state.stopped.is_none()) else {
             return Err(self.shard.missing(self.queue, first));
         };
+        self.shard.keep_replicated(state, &self.shard.missing(self.queue, range.first))?;
         let count = self.drop_range(state, range)?;
         self.shard.tell_lost(state, self.queue, count);
         Ok(())
@@ -182,6 +183,9 @@ impl LeaseReader {
         }
         // Checking a directory reads all of it: once per file is enough.
         let is_rebuilt = !state.corruptions.has(&file) && state.log.rebuild_directory(&file)?;
+        if !is_rebuilt {
+            shard.keep_corrupt(state, (&file, *at), error)?;
+        }
         if !is_rebuilt && self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
             state.log.quarantine(&file, *at);
             let is_first = state.corruptions.note(&file, *at, &why.to_string(), &[self.queue]);

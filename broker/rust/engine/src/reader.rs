@@ -332,6 +332,7 @@ impl StreamReader {
         let Some(range) = range.filter(|_| state.stopped.is_none()) else {
             return Err(self.shard.missing(self.queue, first));
         };
+        self.shard.keep_replicated(state, &self.shard.missing(self.queue, first))?;
         let count = self.drop_range(state, range)?;
         self.shard.tell_lost(state, self.queue, count);
         Ok(())
@@ -353,6 +354,7 @@ impl StreamReader {
         if !state.corruptions.has(&file) && state.log.rebuild_directory(&file)? {
             return Ok(());
         }
+        shard.keep_corrupt(state, (&file, *at), error)?;
         if self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
             state.log.quarantine(&file, *at);
             let is_first = state.corruptions.note(&file, *at, &why.to_string(), &[self.queue]);

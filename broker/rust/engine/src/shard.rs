@@ -567,6 +567,32 @@ impl Shard {
         })
     }
 
+    /// Stops a shard whose log is replicated, at a record that its own disk has changed or lost: other replicas have it, so nothing is
+    /// dropped. The replica halts for that, and another one leads. Nothing happens where the log has no replicas.
+    ///
+    /// # Errors
+    /// `Stopped`.
+    pub(crate) fn keep_replicated(&self, state: &mut State, why: &dyn std::fmt::Display) -> Result<(), EngineError> {
+        if state.term.is_none() {
+            return Ok(());
+        }
+        let reason = state.stopped.get_or_insert_with(|| why.to_string()).clone();
+        Err(EngineError::Stopped(self.name.clone(), reason))
+    }
+
+    /// The same at a corrupt record, which the next start reports, too.
+    pub(crate) fn keep_corrupt(
+        &self,
+        state: &mut State,
+        (file, at): (&str, u64),
+        why: &LogError,
+    ) -> Result<(), EngineError> {
+        if state.term.is_some() {
+            state.log.quarantine(file, at);
+        }
+        self.keep_replicated(state, why)
+    }
+
     pub(crate) fn missing(&self, queue: QueueId, sequence: Sequence) -> EngineError {
         let text = format!("message {} of queue {} has no record in any segment", sequence.0, queue.0);
         EngineError::Stopped(self.name.clone(), text)

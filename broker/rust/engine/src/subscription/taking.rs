@@ -231,6 +231,7 @@ impl Subscription {
         if lost.is_empty() {
             return Err(self.shard.missing(self.queue, first));
         }
+        self.shard.keep_replicated(state, &self.shard.missing(self.queue, first))?;
         self.drop_all(state, &lost)?;
         self.shard.tell_lost(state, self.queue, lost.len() as u64);
         Ok(lost.len())
@@ -254,6 +255,7 @@ impl Subscription {
             state.wake(self.queue, returned.count);
             return Ok(());
         }
+        self.shard.keep_corrupt(state, (&file, *at), error)?;
         self.drop_all(state, &[sequence])?;
         state.log.quarantine(&file, *at);
         let is_first = state.corruptions.note(&file, *at, &why.to_string(), &[self.queue]);
