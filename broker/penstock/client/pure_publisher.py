@@ -241,7 +241,9 @@ class PurePublisher:
         return self._last
 
     def _take(self) -> list[PureOutcome]:
-        self._wake.clear()
+        if self._ended is None:
+            # The end is still to be heard, once the outcomes before it are taken.
+            self._wake.clear()
         if not self._outcomes:
             if self._ended is not None:
                 raise StatusError(*self._ended.args)

@@ -1,5 +1,6 @@
 """The publisher over grpcio, with streams whose other end is the test."""
 
+import select
 from collections.abc import Iterator
 from typing import Any
 
@@ -391,3 +392,21 @@ def test_a_publisher_that_is_dropped_ends_and_opens_no_stream_again(streams: Fak
     eventually(lambda: port.wake_fd, -1)
     with pytest.raises(StatusError, match="closed"):
         port.publish(b"x")
+
+
+def test_the_end_wakes_a_loop_also_behind_outcomes_that_came_with_it(
+    publisher: PurePublisher, streams: FakeStreams
+) -> None:
+    """A message behind them waited for the time limit of its confirm."""
+    stream = streams.next_stream()
+    publisher.publish_many([b"1", b"2"])
+    bodies(stream, 2)
+    confirm(stream, 1, 1)
+    stream.fail(3, "no")
+    eventually(lambda: publisher.is_ended, True)
+
+    assert publisher.take() == [(1, 1, 0, "")]
+
+    assert select.select([publisher.wake_fd], [], [], 0)[0] == [publisher.wake_fd]
+    with pytest.raises(StatusError, match="no"):
+        publisher.take()
