@@ -66,10 +66,11 @@ impl Replica {
 
     /// Other replicas: with the blank disk of a broker, or without the disk that it replaced.
     fn with_blank_disks(&mut self, record: &ShardRecord) -> Option<ShardRecord> {
-        let brokers = record.brokers();
+        let (brokers, me) = (record.brokers(), self.me);
         let leading = self.leading()?;
         let mut wanted = record.clone();
-        let current = |broker: &BrokerId| leading.sessions.get(broker).map(|&(_, replica)| replica);
+        let of_session = |broker: &BrokerId| leading.sessions.get(broker).map(|&(_, replica)| replica);
+        let current = |broker: &BrokerId| if *broker == me.broker { Some(me.replica) } else { of_session(broker) };
         let mut known = leading.sessions.iter().filter(|(broker, _)| brokers.contains(broker));
         if let Some((&broker, &(_, replica))) = known.find(|(_, (_, replica))| !record.replicas.contains_key(replica)) {
             wanted.replicas.insert(replica, broker);

@@ -70,6 +70,13 @@ fn no_world_with_replicas_that_move_breaks_a_promise() {
     assert!(committed > 100 * seeds && released > 2 * seeds, "the worlds are too calm to show anything");
 }
 
+/// The record kept the disk that the leader's broker had lost, as no other one tells a leader of its own disk. So the replicas never seemed to
+/// be where they are to be.
+#[test]
+fn the_lost_disk_of_a_leader_holds_no_move_up() {
+    run(100_430).unwrap_or_else(|broken| panic!("{broken}"));
+}
+
 /// A world without faults on four brokers, three of which have a replica.
 fn calm(seed: u64) -> World {
     let mut world = World::new(seed, Shape { troubled_for: 0, ..SHAPES[0].0 });

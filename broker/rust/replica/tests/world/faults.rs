@@ -75,7 +75,7 @@ impl World {
         if self.now >= self.faults.until {
             return self.heal();
         }
-        self.checks.expects_one_deliverer = self.faults.are_mild();
+        self.checks.expects_one_deliverer = self.faults.are_mild() && !self.has_handed_over();
         (self.network.loss, self.network.repeats) = (self.faults.loss, self.faults.repeats);
         (self.network.delay, self.coordinator.loss) = (self.faults.delay, self.faults.coordinator_loss);
         self.coordinator.delay = self.faults.coordinator_delay;

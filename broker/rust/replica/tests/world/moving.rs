@@ -21,6 +21,8 @@ pub struct Moving {
     known: Vec<usize>,
     /// Replicas whose disks were deleted because they had left.
     released: BTreeSet<ReplicaId>,
+    /// Whether a leader has handed over: one that gives that up may deliver beside the next one.
+    has_handed_over: bool,
 }
 
 impl World {
@@ -34,7 +36,14 @@ impl World {
         record.replicas.retain(|_, broker| *broker < first as u64);
         record.in_sync.retain(|replica| record.replicas.contains_key(replica));
         self.coordinator.replace(record);
-        self.moving = Some(Moving { random, rate, placements, known: vec![0; brokers], released: BTreeSet::new() });
+        self.moving = Some(Moving {
+            random,
+            rate,
+            placements,
+            known: vec![0; brokers],
+            released: BTreeSet::new(),
+            has_handed_over: false,
+        });
         for broker in 0..brokers {
             self.after(1, Due::Look { broker });
         }
@@ -129,6 +138,10 @@ impl World {
         self.leave_lead(broker)
     }
 
+    pub(super) fn has_handed_over(&self) -> bool {
+        self.moving.as_ref().is_some_and(|moving| moving.has_handed_over)
+    }
+
     /// As the host does whose broker leads.
     fn ask_for_majority(&mut self, broker: usize) {
         let mut record = self.coordinator.record().clone();
@@ -148,6 +161,9 @@ impl World {
             return Ok(());
         }
         let heirs: Vec<ReplicaId> = record.in_sync.iter().copied().filter(|&each| each != node.replica_id).collect();
+        self.moving.iter_mut().for_each(|moving| moving.has_handed_over = true);
+        self.checks.expects_one_deliverer = false;
+        let node = &self.brokers[broker];
         let (boot, to) = (node.boot, heirs[self.random_below(heirs.len() as u64) as usize]);
         self.step(broker, boot, Event::HandOver(to), &[])
     }
