@@ -27,6 +27,8 @@ COPY = ROOT / "target" / "faults"
 SECONDS_MAX = 900
 # Exit statuses of `cargo test` and pytest when tests ran and failed; others mean that they could not run.
 FAILED = {"cargo": 101, "{python}": 1}
+# As many as in `make test-crash`.
+CASES = {"REPLAY_CASES": "12000", "SIM_SEEDS": "2000"}
 # A test that kills its process names no other.
 KILLED_BY = re.compile(r"\((signal: [^)]+)\)")
 NAMES_OF_FAILED = re.compile(r"^(?:---- (\S+) stdout ----|FAILED (\S+))", re.MULTILINE)
@@ -146,7 +148,8 @@ def run(command: str) -> Done:
     arguments = [part.replace("{python}", sys.executable) for part in shlex.split(command)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(COPY / part) for part in ("broker", "operator"))}
     environment.pop("CARGO_TARGET_DIR", None)
-    environment.setdefault("REPLAY_CASES", "12000")  # as many as in `make test-crash`
+    for name, count in CASES.items():
+        environment.setdefault(name, count)
     process = subprocess.Popen(
         arguments,
         cwd=COPY,
