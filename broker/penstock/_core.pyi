@@ -1226,8 +1226,8 @@ class ClusterNode:
     wake_fd: int
     def take(self) -> list[RoleChanged | RecordsCommitted | AppendEnded | ReplicaFailed | LogReplaced | NodeNotice | PeerChanged | PeerMessage | ReadAsked | ChangeAsked]:
         """Return the reports since the last call, oldest first."""
-    used_versions: tuple[int, int]
-    """The newest version of the protocol, and the newest format of the log, that all brokers are known to have."""
+    used_protocol: int
+    """The newest version of the protocol between brokers that all of them are known to have."""
     def set_peer(self, broker: int, address: str) -> None:
         """Say where a broker is, as host:port."""
     def forget_peer(self, broker: int) -> None:

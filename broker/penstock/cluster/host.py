@@ -108,8 +108,7 @@ class ClusterHost:
 
     def used_protocol(self) -> int:
         """Return the newest version of the protocol between brokers that all of them are known to have."""
-        protocol, _ = self._node.used_versions
-        return protocol
+        return self._node.used_protocol
 
     def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._node.wake_fd, self._take)

@@ -109,13 +109,13 @@ impl PyNode {
         address.map(|address| address.to_string()).ok_or_else(|| PyRuntimeError::new_err("this node has not started"))
     }
 
-    /// The newest version of the protocol, and the newest format of the log, that all brokers know.
+    /// The newest version of the protocol that all brokers know.
     #[getter]
-    fn used_versions(&self, py: Python<'_>) -> PyResult<(u16, u16)> {
+    fn used_protocol(&self, py: Python<'_>) -> PyResult<u16> {
         let node = self.node()?;
         let used = py.detach(|| node.used());
         let used = used.ok_or_else(|| PyRuntimeError::new_err("this node has not started"))?;
-        Ok((used.protocol, used.format))
+        Ok(used.protocol)
     }
 
     #[getter]
