@@ -24,7 +24,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// The most bytes of a part.
 pub const PART_BYTES_MAX: usize = 1 << 20;
 /// The most parts that are asked for before the first of them is there.
-pub const PARTS_AHEAD: usize = 4;
+pub const PARTS_AHEAD: usize = 2;
 
 /// A message about a copy, beside those of replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
