@@ -41,7 +41,7 @@ class World:
         self.changed = asyncio.Event()
         self.says_epoch = EPOCH
         self.questions: list[Callable[[], None]] = []
-        """What happens at each question for the record, while there are some."""
+        """Called one after the other, one for each time that the record is read."""
 
     async def read_record(self, shard: str) -> ShardRecord | None:
         assert shard == SHARD

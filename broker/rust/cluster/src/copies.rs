@@ -42,7 +42,7 @@ struct Given {
     /// Absent where it could not be read.
     source: Option<CopySource>,
     used: Millis,
-    /// What was asked for while too much waited for the connection.
+    /// Requests for parts that came while the connection had no room for an answer.
     postponed: VecDeque<CopyMessage>,
 }
 

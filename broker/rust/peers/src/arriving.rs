@@ -26,7 +26,7 @@ pub(crate) const UNGREETED_MAX: usize = 64;
 /// After this time connections are taken again when there was no file descriptor for one.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Those without a greeting, the one that came first at the front.
+/// Connections that have not greeted yet; the oldest is at the front.
 type Ungreeted = Arc<Mutex<VecDeque<Arc<Place>>>>;
 
 /// The state of a connection, which its requests have, too.

@@ -11,7 +11,7 @@ pub const FORMAT_OLDEST: u16 = 2;
 /// The newest versions that all brokers of a cluster know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// What needs a newer version of the protocol is not sent, and not written to the log of the metadata.
+    /// A frame or a command that needs a newer version of the protocol is neither sent nor written to the log of the metadata.
     pub protocol: u16,
     /// Logs of a newer format are not written.
     pub format: u16,
