@@ -6,21 +6,7 @@ import pytest
 
 from penstock.storage import leaving
 from penstock.storage.leaving import complete_deletion, delete_log
-
-OF_A_LOG = ("replica", "msgs.0000000001", "checkpoint.0000000001", "manifest", "synced", "copy.msgs.0000000002")
-OTHERS = ("definitions.amqp", "policies.json", ".vhost")
-
-
-def folder(root: Path) -> Path:
-    directory = root / "0123"
-    directory.mkdir()
-    for name in (*OF_A_LOG, *OTHERS):
-        (directory / name).write_text(name)
-    return directory
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(file.name for file in directory.iterdir())
+from support.log_folder import OF_A_LOG, OTHERS, folder, names
 
 
 def test_the_files_of_a_log_are_deleted_and_those_of_the_virtual_host_stay(tmp_path: Path) -> None:

@@ -5,22 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.setting_aside import SET_ASIDE, complete, set_aside
+from support.log_folder import OF_A_LOG, OTHERS, folder, names
 
 REPLICA = "a" * 32
-OF_A_LOG = ("replica", "msgs.0000000001", "checkpoint.0000000001", "manifest", "synced", "copy.msgs.0000000002")
-OTHERS = ("definitions.amqp", "policies.json", ".vhost")
-
-
-def folder(root: Path) -> Path:
-    directory = root / "0123"
-    directory.mkdir()
-    for name in (*OF_A_LOG, *OTHERS):
-        (directory / name).write_text(name)
-    return directory
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(file.name for file in directory.iterdir())
 
 
 def test_the_files_of_a_log_leave_those_of_the_virtual_host(tmp_path: Path) -> None:
