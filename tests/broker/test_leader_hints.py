@@ -97,18 +97,16 @@ def test_a_client_waits_for_a_leader_that_is_elected(native: bool) -> None:
 def test_a_client_of_asyncio_closes_while_no_broker_leads(native: bool) -> None:
     """Calls that waited for a leader had all threads of the connection, so it closed when their time was over."""
 
-    async def work(uri: str) -> tuple[float, list[object]]:
-        connection = await penstock.aio.connect(uri, native=native, timeout=30.0)
+    async def work(uri: str) -> list[object]:
+        connection = await penstock.aio.connect(uri, native=native, timeout=120.0)
         gets = [asyncio.ensure_future(connection.get("jobs")) for _ in range(20)]
         await asyncio.sleep(0.5)
-        begun = monotonic()
-        await connection.close()
-        return monotonic() - begun, await asyncio.gather(*gets, return_exceptions=True)
+        await asyncio.wait_for(connection.close(), 60)  # less than the time that the calls have
+        return await asyncio.gather(*gets, return_exceptions=True)
 
     with ClusterMember(lambda: "") as given:
-        seconds, ends = asyncio.run(work(uri_of(given)))
+        ends = asyncio.run(work(uri_of(given)))
 
-    assert seconds < 5.0
     assert {isinstance(end, penstock.PenstockError) for end in ends} == {True}, ends
 
 
