@@ -5,14 +5,16 @@ mod lines;
 mod storage;
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::{Engine, QueueId, Shard};
-use penstock_serve::host::{Admitted, Answer, Call, CallRequest, Calls, Host, HostOptions, Kind, Network, Refusal};
+use penstock_serve::host::{
+    Admitted, Answer, Call, CallRequest, Calls, Host, HostOptions, Kind, Network, Refusal, RelayedClient,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const JOBS: QueueId = QueueId(1);
@@ -298,4 +300,73 @@ fn a_name_that_is_too_long_is_refused_at_the_edge() {
     assert_eq!(refused, "REFUSED InvalidArgument a name has 256 bytes; at most 255 are allowed");
     assert!(client.ask(&format!("CONSUME {}", "x".repeat(256))).starts_with("REFUSED InvalidArgument a name has"));
     broker.stop();
+}
+
+/// A client of another broker, which relays what it says.
+fn relayed(broker: &Broker, client: RelayedClient) -> std::io::Result<Client> {
+    let waits = TcpListener::bind("127.0.0.1:0").unwrap();
+    let said = TcpStream::connect(waits.local_addr().unwrap()).unwrap();
+    said.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (comes, _) = waits.accept().unwrap();
+    comes.set_nonblocking(true).unwrap();
+    let stream = broker.host.run(async { tokio::net::TcpStream::from_std(comes) }).unwrap().unwrap();
+    let via = "192.0.2.2:41000".parse().unwrap();
+    broker.host.serve_relayed(client, via, Box::new(stream))?;
+    Ok(Client { lines: BufReader::new(said) })
+}
+
+fn from(address: Option<&str>) -> RelayedClient {
+    let address = address.map(|address| address.parse().unwrap());
+    RelayedClient { protocol: "lines".to_owned(), address, ..RelayedClient::default() }
+}
+
+#[test]
+fn a_client_that_another_broker_relays_logs_in_and_counts_by_its_own_address() {
+    let broker = Broker::start(10);
+    let mut client = relayed(&broker, from(Some("203.0.113.9:40000"))).unwrap();
+    // A client on the machine of another broker is on no other machine's loopback.
+    let mut local = relayed(&broker, from(Some("127.0.0.1:40000"))).unwrap();
+    let mut on_socket = relayed(&broker, from(None)).unwrap();
+
+    assert_eq!(client.ask("LOGIN anna wrong"), "REFUSED Unauthenticated wrong user or password");
+    assert_eq!(client.ask("LOGIN anna secret"), "WELCOME anna");
+    assert_eq!(local.ask("LOGIN anna secret"), "WELCOME anna");
+    assert_eq!(on_socket.ask("LOGIN anna secret"), "WELCOME anna");
+    assert_eq!(client.ask("PUBLISH - jobs one"), "CONFIRMED 1 1");
+
+    let addresses = broker.decider.addresses.lock().unwrap().clone();
+    for (address, count) in [("203.0.113.9:40000", 4), ("192.0.2.2:41000", 2), ("127.0.0.1:40000", 0)] {
+        let found = addresses.iter().filter(|found| *found == address).count();
+        assert!(found >= count && (found == 0) == (count == 0), "{address}: {addresses:?}");
+    }
+    drop(client);
+    broker.until(|broker| broker.decider.asked.lock().unwrap().contains(&CallRequest::Disconnected));
+    broker.stop();
+}
+
+#[test]
+fn a_relayed_client_is_refused_without_a_place_and_for_a_protocol_that_is_not_served() {
+    let broker = Broker::start(1);
+    let unknown = RelayedClient { protocol: "mail".to_owned(), ..RelayedClient::default() };
+    assert_eq!(relayed(&broker, unknown).err().unwrap().kind(), std::io::ErrorKind::Unsupported);
+    let first = broker.log_in();
+
+    let refused = relayed(&broker, from(None)).err().unwrap();
+
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(refused.to_string(), "1 connections are open, as many as connections_max allows");
+    drop(first);
+    broker.stop();
+}
+
+#[test]
+fn a_host_that_has_stopped_takes_no_relayed_connection() {
+    let broker = Broker::start(10);
+    let entrance = broker.host.entrance().clone();
+    let stream = broker.host.run(async { tokio::io::duplex(64).0 }).unwrap();
+    broker.stop();
+
+    let refused = entrance.serve(from(None), "192.0.2.2:41000".parse().unwrap(), Box::new(stream)).unwrap_err();
+
+    assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
 }

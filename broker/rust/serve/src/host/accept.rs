@@ -7,6 +7,7 @@
 //! Dropping the stream of connections closes the socket.
 
 use std::fmt::Display;
+use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::host::connection::Connection;
 use crate::host::news::{News, Told};
 use crate::host::places::{Place, Places};
 use crate::host::proxy::{self, Network};
+use crate::host::relay::{Duplex, RelayedClient};
 use crate::host::socket::Socket;
 use crate::host::tls::Tls;
 use crate::host::unix;
@@ -133,6 +135,24 @@ impl Door {
         }
     }
 
+    /// A connection that another broker relays, which names its client as a trusted proxy does.
+    ///
+    /// # Errors
+    /// When there is no place for one more.
+    pub fn relayed(
+        &self,
+        client: RelayedClient,
+        via: SocketAddr,
+        stream: Box<dyn Duplex>,
+    ) -> std::io::Result<Connection> {
+        let address = proxy::origin(client.address, via);
+        let place = self.places.take(address.ip()).map_err(|reason| {
+            self.note_refused(&address, News::Refused, &reason);
+            Error::new(ErrorKind::ConnectionRefused, reason)
+        })?;
+        Ok(self.connection(Socket::Relayed(stream, client), address.to_string(), place))
+    }
+
     /// A place for one more, or word to its client that there is none.
     fn place(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool) -> Option<Place> {
         let taken = self.places.take(peer.ip());
@@ -219,21 +239,26 @@ impl Door {
     }
 }
 
-/// The connections that come in, until what this gives is dropped.
-pub(crate) fn accept(listener: TcpListener, door: Door) -> impl Stream<Item = std::io::Result<Connection>> + use<> {
+/// The connections that come in, until what this gives is dropped; and where those come in that other brokers relay.
+pub(crate) fn accept(
+    listener: TcpListener,
+    door: Door,
+) -> (mpsc::WeakSender<Connection>, impl Stream<Item = std::io::Result<Connection>> + use<>) {
     let (ready, connections) = mpsc::channel(READY_MAX);
+    let others = ready.downgrade();
     tokio::spawn(run(listener, door, ready));
-    handed_over(connections)
+    (others, handed_over(connections))
 }
 
 /// The same of a Unix socket.
 pub(crate) fn accept_unix(
     listener: unix::Listener,
     door: Door,
-) -> impl Stream<Item = std::io::Result<Connection>> + use<> {
+) -> (mpsc::WeakSender<Connection>, impl Stream<Item = std::io::Result<Connection>> + use<>) {
     let (ready, connections) = mpsc::channel(READY_MAX);
+    let others = ready.downgrade();
     tokio::spawn(run_unix(listener, door, ready));
-    handed_over(connections)
+    (others, handed_over(connections))
 }
 
 fn handed_over(connections: mpsc::Receiver<Connection>) -> impl Stream<Item = std::io::Result<Connection>> + use<> {

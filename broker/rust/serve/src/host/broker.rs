@@ -11,6 +11,7 @@ use crate::host::calls::{Admitted, Answer, Call, CallRequest, Calls};
 use crate::host::memory::Memory;
 use crate::host::quotas::{Allowance, Quotas};
 use crate::host::refusal::{Kind, Refusal};
+use crate::host::relay::{Relays, Way};
 use crate::host::replies::Replies;
 use crate::host::topology::{Outcome, TopologyRequest};
 
@@ -32,9 +33,16 @@ pub struct Broker {
     pub first_request: Duration,
     /// Whether the certificate of a client says who the user is.
     pub certificates_name_users: bool,
+    pub(crate) relays: Way,
 }
 
 impl Broker {
+    /// The way to the other brokers of its cluster; `None` without one.
+    #[must_use]
+    pub fn relays(&self) -> Option<&Arc<dyn Relays>> {
+        self.relays.get()
+    }
+
     /// Asks who a client is, by its credentials. A connection whose client did not log in is closed after a while.
     ///
     /// # Errors

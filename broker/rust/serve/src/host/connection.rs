@@ -149,6 +149,8 @@ impl Connection {
             connection: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             address,
             certificate: socket.certificate(),
+            is_tls: socket.is_tls(),
+            is_relayed: matches!(socket, Socket::Relayed(..)),
             pulls: Arc::default(),
             state: Arc::new(ConnectionState::new(memory)),
         };

@@ -2,7 +2,7 @@
 //!
 //! Files use each other without a circle, in this order: refusals; memory (`pool`, `memory`); who asks (`caller`) and what is asked (`calls`, `rights`,
 //! `permits`); limits (`quotas`) and what all of them have in common (`broker`); sessions (`publishing`, `consuming`); sockets
-//! (`peer`, `places`, `connection`, `proxy`, `news`, `unix`, `accept`); `serving`.
+//! (`relay`, `peer`, `places`, `connection`, `proxy`, `news`, `unix`, `accept`, `entrance`); `serving`.
 
 pub(crate) mod accept;
 mod ack_timer;
@@ -15,6 +15,7 @@ pub(crate) mod connection;
 pub(crate) mod connection_state;
 pub(crate) mod consuming;
 pub(crate) mod deliveries;
+mod entrance;
 pub(crate) mod gather;
 pub(crate) mod getting;
 pub(crate) mod listing;
@@ -31,6 +32,7 @@ pub(crate) mod pulls;
 pub(crate) mod quotas;
 pub(crate) mod reading;
 pub(crate) mod refusal;
+pub(crate) mod relay;
 pub(crate) mod replies;
 pub(crate) mod rights;
 mod ring;
@@ -56,6 +58,7 @@ pub use calls::{
 pub use connection::Connection;
 pub use consuming::{ConsumeOptions, Consuming, PREFETCH_MAX, Turn};
 pub use deliveries::Room;
+pub use entrance::Entrance;
 pub use gather::{Message, Obstacle, Source, Unknown};
 pub use listing::{Listing, OpenConsumer};
 pub use memory::{Memory, MemoryUse};
@@ -65,6 +68,7 @@ pub use proxy::Network;
 pub use publishing::Publishing;
 pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use refusal::{Kind, Refusal};
+pub use relay::{Duplex, RelayedClient, Relays};
 pub use ring::Ring;
 pub use serving::{Bound, Host, HostOptions};
 pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

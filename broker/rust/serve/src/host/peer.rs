@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::host::caller::Caller;
 use crate::host::connection_state::ConnectionState;
 use crate::host::pulls::Pulls;
+use crate::host::relay::RelayedClient;
 
 /// What all requests of a connection have in common.
 #[derive(Clone)]
@@ -15,6 +16,9 @@ pub struct Peer {
     pub address: String,
     /// See [`Caller`].
     pub certificate: Option<Arc<[u8]>>,
+    pub is_tls: bool,
+    /// Whether another broker relays the connection, which is not relayed again.
+    pub is_relayed: bool,
     pub(crate) pulls: Arc<Pulls>,
     pub(crate) state: Arc<ConnectionState>,
 }
@@ -31,6 +35,18 @@ impl Peer {
             certificate: self.certificate.clone(),
             state: Arc::clone(&self.state),
             share: None,
+        }
+    }
+
+    /// The client of this connection, for a broker to which it is relayed.
+    #[must_use]
+    pub fn relayed(&self) -> RelayedClient {
+        RelayedClient {
+            protocol: self.protocol.to_owned(),
+            connection: self.connection,
+            address: self.address.parse().ok(),
+            certificate: self.certificate.clone(),
+            is_tls: self.is_tls,
         }
     }
 

@@ -18,10 +18,12 @@ use crate::host::accept::{Door, Protocol, accept, accept_unix};
 use crate::host::broker::Broker;
 use crate::host::calls::Calls;
 use crate::host::connection::Connection;
+use crate::host::entrance::Entrance;
 use crate::host::memory::Memory;
 use crate::host::news::Told;
 use crate::host::places::Places;
 use crate::host::proxy::Network;
+use crate::host::relay::{Duplex, RelayedClient, Relays, Way};
 use crate::host::tls::Tls;
 use crate::host::unix;
 use crate::host::watch::{look_after, report_unused};
@@ -63,6 +65,7 @@ pub struct Host {
     /// What is served now, without the protocols of the listeners.
     tls: watch::Sender<Option<Tls>>,
     told: Told,
+    entrance: Entrance,
 }
 
 /// A listener's address, and its connections until this is dropped.
@@ -90,9 +93,11 @@ impl Host {
             message_bytes_max: options.message_bytes_max,
             first_request: options.first_request,
             certificates_name_users: options.tls.as_ref().is_some_and(|tls| tls.names_users),
+            relays: Way::default(),
         };
         workers.runtime().spawn(look_after(broker.clone()));
         workers.runtime().spawn(report_unused(broker.clone()));
+        let entrance = Entrance::new(workers.runtime().handle().clone());
         Ok(Host {
             workers: Mutex::new(Some(workers)),
             listeners: Mutex::default(),
@@ -103,6 +108,7 @@ impl Host {
             stopping,
             tls: watch::Sender::new(options.tls.clone()),
             told: Told::default(),
+            entrance,
         })
     }
 
@@ -120,10 +126,13 @@ impl Host {
         protocol: Protocol,
         address: &str,
     ) -> std::io::Result<Bound<impl Stream<Item = std::io::Result<Connection>> + Send + use<>>> {
-        let door = self.door(protocol);
+        let (door, entrance) = (self.door(protocol), self.entrance.clone());
         self.run(async move {
             let listener = TcpListener::bind(address).await?;
-            Ok(Bound { address: listener.local_addr()?, connections: accept(listener, door) })
+            let address = listener.local_addr()?;
+            let (ready, connections) = accept(listener, door.clone());
+            entrance.note(door, ready);
+            Ok(Bound { address, connections })
         })
         .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
     }
@@ -137,9 +146,37 @@ impl Host {
         protocol: Protocol,
         path: &Path,
     ) -> std::io::Result<impl Stream<Item = std::io::Result<Connection>> + Send + use<>> {
-        let (door, path) = (self.door(protocol), path.to_owned());
-        self.run(async move { unix::bind(&path).await.map(|listener| accept_unix(listener, door)) })
-            .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
+        let (door, path, entrance) = (self.door(protocol), path.to_owned(), self.entrance.clone());
+        self.run(async move {
+            let (ready, connections) = accept_unix(unix::bind(&path).await?, door.clone());
+            entrance.note(door, ready);
+            Ok(connections)
+        })
+        .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
+    }
+
+    /// Says how connections are relayed to other brokers. It is said once.
+    pub fn set_relays(&self, relays: Arc<dyn Relays>) {
+        self.broker.relays.set(relays);
+    }
+
+    /// Where connections come in that other brokers relay.
+    #[must_use]
+    pub fn entrance(&self) -> &Entrance {
+        &self.entrance
+    }
+
+    /// See [`Entrance::serve`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn serve_relayed(
+        &self,
+        client: RelayedClient,
+        via: SocketAddr,
+        stream: Box<dyn Duplex>,
+    ) -> std::io::Result<()> {
+        self.entrance.serve(client, via, stream)
     }
 
     fn door(&self, protocol: Protocol) -> Door {

@@ -1,4 +1,5 @@
-//! What a connection's bytes go through: TCP or a Unix socket, with or without TLS, and WebSocket on top of it.
+//! What a connection's bytes go through: TCP or a Unix socket, with or without TLS, and WebSocket on top of it; or a relay of another
+//! broker.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
@@ -9,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use crate::host::relay::{Duplex, RelayedClient};
 use crate::host::web_socket::WebSocket;
 
 /// See the module.
@@ -17,6 +19,8 @@ pub(crate) enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
     Web(Box<WebSocket<Socket>>),
+    /// Of another broker's client.
+    Relayed(Box<dyn Duplex>, RelayedClient),
 }
 
 impl Socket {
@@ -32,6 +36,8 @@ impl Socket {
                 stream
             }
             Socket::Unix(stream) => return stream.poll_read_ready(cx).map(drop),
+            // It is opened for what its client has sent.
+            Socket::Relayed(..) => return Poll::Ready(()),
             Socket::Web(stream) => return stream.waits_for().map_or(Poll::Ready(()), |socket| socket.poll_heard(cx)),
         };
         // A socket may count as readable when it is new: only a look at its bytes tells.
@@ -42,7 +48,17 @@ impl Socket {
     pub fn plain(&self) -> Option<&TcpStream> {
         match self {
             Socket::Plain(stream) => Some(stream),
-            Socket::Tls(_) | Socket::Unix(_) | Socket::Web(_) => None,
+            Socket::Tls(_) | Socket::Unix(_) | Socket::Web(_) | Socket::Relayed(..) => None,
+        }
+    }
+
+    /// Whether its client's bytes come in TLS.
+    pub fn is_tls(&self) -> bool {
+        match self {
+            Socket::Plain(_) | Socket::Unix(_) => false,
+            Socket::Tls(_) => true,
+            Socket::Web(stream) => stream.socket().is_tls(),
+            Socket::Relayed(_, client) => client.is_tls,
         }
     }
 
@@ -54,6 +70,7 @@ impl Socket {
                 session.peer_certificates()?.first().map(|shown| Arc::from(shown.as_ref()))
             }
             Socket::Web(stream) => stream.socket().certificate(),
+            Socket::Relayed(_, client) => client.certificate.clone(),
         }
     }
 }
@@ -65,6 +82,7 @@ impl AsyncRead for Socket {
             Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             Socket::Web(stream) => stream.poll_read(cx, buf),
+            Socket::Relayed(stream, _) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -76,6 +94,7 @@ impl AsyncWrite for Socket {
             Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
             Socket::Web(stream) => stream.poll_write(cx, buf),
+            Socket::Relayed(stream, _) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -85,6 +104,7 @@ impl AsyncWrite for Socket {
             Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Socket::Web(stream) => stream.poll_write(cx, bufs.first().map_or(&[], |first| first)),
+            Socket::Relayed(stream, _) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -94,6 +114,7 @@ impl AsyncWrite for Socket {
             Socket::Tls(stream) => stream.is_write_vectored(),
             Socket::Unix(stream) => stream.is_write_vectored(),
             Socket::Web(_) => false,
+            Socket::Relayed(stream, _) => stream.is_write_vectored(),
         }
     }
 
@@ -103,6 +124,7 @@ impl AsyncWrite for Socket {
             Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
             Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Socket::Web(stream) => stream.poll_flush(cx),
+            Socket::Relayed(stream, _) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -112,6 +134,7 @@ impl AsyncWrite for Socket {
             Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Socket::Web(stream) => stream.poll_shutdown(cx),
+            Socket::Relayed(stream, _) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -1,0 +1,161 @@
+//! The bodies of a call that is relayed, as they go on: bytes that wait count in the connection's part of the memory, and nothing more is
+//! read while there is no room or the one before has not been taken.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::grpc::recorded::Replay;
+use crate::grpc::responses::{Place, hold};
+use crate::host::memory::{Account, Share};
+
+/// The client's side of a call, on its way to the leader.
+pub(crate) struct Upwards {
+    body: Replay,
+    share: Arc<Share>,
+}
+
+/// Bytes of a request, which count until they are sent.
+struct Counted {
+    bytes: Bytes,
+    share: Arc<Share>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.share.give_back(self.bytes.len());
+    }
+}
+
+impl Upwards {
+    pub fn new(body: Replay, account: &Arc<Account>) -> Upwards {
+        Upwards { body, share: Arc::new(Share::new(account)) }
+    }
+}
+
+impl http_body::Body for Upwards {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        ready!(self.share.poll_room(cx));
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx)? else {
+            self.share.rest();
+            return Poll::Pending;
+        };
+        Poll::Ready(frame.map(|frame| {
+            let share = &self.share;
+            Ok(frame.map_data(|bytes| {
+                // Only who has logged in is relayed.
+                share.take(bytes.len(), true);
+                Bytes::from_owner(Counted { bytes, share: Arc::clone(share) })
+            }))
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+/// The leader's side of a call, on its way to the client.
+///
+/// Invariant: where the way to the leader breaks, the call ends with a status.
+pub(crate) struct Downwards {
+    body: Option<hyper::body::Incoming>,
+    leader: String,
+    account: Arc<Account>,
+    place: Arc<Place>,
+}
+
+impl Downwards {
+    pub fn new(body: hyper::body::Incoming, leader: &str, account: &Arc<Account>) -> Downwards {
+        let (leader, account) = (leader.to_owned(), Arc::clone(account));
+        Downwards { body: Some(body), leader, account, place: Arc::default() }
+    }
+}
+
+/// The status of a call whose way to the leader breaks: the leader may have done what it asked for.
+pub(crate) fn broken(leader: &str, error: &dyn std::fmt::Display) -> Status {
+    Status::unavailable(format!(
+        "the connection to broker '{leader}', which led the virtual host, broke: {error}; what was not confirmed may have been \
+         done or not; try again"
+    ))
+}
+
+impl http_body::Body for Downwards {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.place.poll_free(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
+        match ready!(Pin::new(body).poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                let (account, place) = (&self.account, &self.place);
+                Poll::Ready(Some(Ok(frame.map_data(|bytes| hold(bytes, account, place)))))
+            }
+            Some(Err(error)) => {
+                self.body = None;
+                let mut trailers = http::HeaderMap::new();
+                let written = broken(&self.leader, &error).add_header(&mut trailers);
+                Poll::Ready(Some(written.map(|()| Frame::trailers(trailers))))
+            }
+            None => {
+                self.body = None;
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+/// A body of which the first frame was looked at.
+pub(crate) struct Begun {
+    pub first: Option<Frame<Bytes>>,
+    pub body: Body,
+}
+
+impl http_body::Body for Begun {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
