@@ -31,6 +31,7 @@ class HostedReplica:
         self.shard = shard
         self.role = ReplicaRole()
         self.committed = 0
+        """How far the log is committed. Commits of queues are not reported: ask for `standing`."""
         self._native = native
         self._changed = asyncio.Event()
         self._appending: dict[int, asyncio.Future[bool]] = {}
@@ -45,7 +46,7 @@ class HostedReplica:
 
     @property
     def changed(self) -> asyncio.Event:
-        """An event that is set at the next change of the role, or when more is committed."""
+        """An event that is set at the next change of the role, or when more entries are committed."""
         return self._changed
 
     async def standing(self) -> ReplicaStanding:
@@ -121,7 +122,7 @@ class HostedReplica:
         await asyncio.to_thread(self._native.hand_over, replica)
 
     def take_standing(self, standing: ReplicaStanding) -> None:
-        """Take what was asked for at the start. A role that was reported since is newer."""
+        """Take what was asked for. A role that was reported since is newer."""
         if not self._has_heard:
             self.take_role(standing.role)
         self.take_committed(standing.committed)

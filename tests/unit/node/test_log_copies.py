@@ -14,7 +14,7 @@ from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.cluster.shard_calls import PROGRESS_ANSWERS, ProgressAnswer, ShardReport
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.model.names import VhostName
-from penstock.native import ReplicaRole, ShardProgress
+from penstock.native import ReplicaRole, ReplicaStanding, ShardProgress
 from penstock.node.in_cluster.log_copies import LogCopies
 
 ME, LEADER = BrokerName("mq-0"), BrokerName("mq-1")
@@ -36,9 +36,8 @@ class World:
             replicas={REPLICA: leader},
             min_in_sync=1,
         )
-        self.committed = 0
+        self.known = self.committed = 0
         self.role = ReplicaRole()
-        self.changed = asyncio.Event()
         self.says_epoch = EPOCH
         self.questions: list[Callable[[], None]] = []
         """Called one after the other, one for each time that the record is read."""
@@ -61,9 +60,13 @@ class World:
         return self.committed
 
     def commit(self, position: int) -> None:
-        self.committed = position
-        self.changed.set()
-        self.changed = asyncio.Event()
+        self.known = position
+
+    async def standing(self) -> ReplicaStanding:
+        return ReplicaStanding(role=self.role, committed=self.known, end=END)
+
+    def take_standing(self, standing: ReplicaStanding) -> None:
+        self.committed = standing.committed
 
 
 def copy(world: World, seconds: float = 5.0) -> int:

@@ -14,7 +14,7 @@ use penstock_peers::{Frame, Peers};
 use penstock_replica::{BrokerId, Link, ReplicaId, Role, ShardRecord};
 use penstock_replication::wire::encode_message;
 use penstock_replication::{
-    AppendError, Input, Now, OpenError, Options, Output, Published, ReplicatedLog, Sent, Token, Work,
+    AppendError, Input, LastRead, Now, OpenError, Options, Output, Published, ReplicatedLog, Sent, Token, Work,
 };
 
 use crate::copies::Copies;
@@ -31,7 +31,8 @@ const SHIPMENT_BYTES: usize = 256 << 10;
 
 /// The broker's side of its replicas. The functions are called under the replica's lock: they are quick, and do not call the shard.
 pub trait Events: Send + Sync + 'static {
-    /// Everything below is committed and can be read.
+    /// Everything below is committed and can be read, in a shard of [`Contents::Entries`]. Queues hear it by themselves, so often
+    /// that a host would do little else.
     fn committed(&self, shard: &ShardId, below: Position);
 
     fn ended(&self, shard: &ShardId, publish: Token, how: Published);
@@ -100,6 +101,8 @@ pub struct Shard {
     pub(crate) upkeep: Mutex<()>,
     /// The brokers that are to have a replica; none where that is not known. Held while the replica is told, and locked before the place.
     placed: Mutex<BTreeSet<BrokerId>>,
+    /// Never locked while another lock is taken, nor while records are read.
+    last_read: Mutex<LastRead>,
     /// Absent while a copy takes the place of the log, where it could not be opened, and once the node has ended.
     place: Mutex<Option<Place>>,
     pub(crate) working: Working,
@@ -135,6 +138,7 @@ impl Shard {
             contents,
             upkeep: Mutex::default(),
             placed: Mutex::default(),
+            last_read: Mutex::default(),
             place: Mutex::new(Some(Place::Here(Box::new(replicated)))),
             working: Working::default(),
             flush_waits: AtomicBool::new(false),
@@ -245,8 +249,8 @@ impl Shard {
     }
 
     /// A frame of a broker for this shard. Records are checked without the lock.
-    pub(crate) fn receive(&self, from: BrokerId, message: penstock_replica::Message, records: &[u8]) {
-        match ReplicatedLog::check(&self.id, &message, records.to_vec()) {
+    pub(crate) fn receive(&self, from: BrokerId, message: penstock_replica::Message, records: Bytes) {
+        match ReplicatedLog::check(&self.id, &message, records) {
             Ok(records) => self.step(Input::Message { from, message, records }),
             Err(error) => {
                 self.shared
@@ -264,19 +268,26 @@ impl Shard {
             self.hand_over_outputs(&mut guard, outputs);
             shipment?
         };
-        let shipped = shipment.perform(SHIPMENT_BYTES);
+        let found = shipment.found(&lock(&self.last_read));
+        let shipped = found.unwrap_or_else(|shipment| {
+            let shipped = shipment.perform(SHIPMENT_BYTES);
+            lock(&self.last_read).keep(&shipped);
+            shipped
+        });
         let mut guard = self.lock();
         let now = self.shared.now();
         let (sent, outputs) = guard.as_mut()?.act(|replicator, log| replicator.finish_shipment(log, now, shipped));
         self.hand_over_outputs(&mut guard, outputs);
         let Sent { message, bytes, .. } = sent?;
         let head = encode_message(&self.id, &message, bytes.len());
-        Some(Frame { head: head.into(), body: Bytes::from(bytes) })
+        Some(Frame { head: head.into(), body: bytes })
     }
 
     /// Time has passed.
     pub(crate) fn tick(&self) {
         self.check_queues();
+        // Followers that keep up have them by now, and thousands of shards would hold much.
+        lock(&self.last_read).forget();
         self.step(Input::Tick);
         self.tick_copies();
     }
@@ -327,7 +338,9 @@ impl Shard {
             Output::Change { change, base, record } => self.ask(QuestionKind::Change { change, base, record }),
             Output::Committed(below) => {
                 term.into_iter().for_each(|term| term.hear_committed(below));
-                shared.events.committed(&self.id, below);
+                if self.contents == Contents::Entries {
+                    shared.events.committed(&self.id, below);
+                }
             }
             Output::Ended { publish, how } => shared.events.ended(&self.id, publish, how),
             Output::Role(role) => {
