@@ -280,7 +280,7 @@ mod tests {
         }
 
         fn hear(&self, message: Message, records: &[u8]) {
-            self.shard.receive(LEADER, message, records);
+            self.shard.receive(LEADER, message, bytes::Bytes::copy_from_slice(records));
         }
 
         /// The next frame to the leader of which something is found.

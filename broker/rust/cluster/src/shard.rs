@@ -269,7 +269,7 @@ impl Shard {
             shipment?
         };
         let found = shipment.found(&lock(&self.last_read));
-        let shipped = found.unwrap_or_else(|shipment| {
+        let shipped = found.unwrap_or_else(|| {
             let shipped = shipment.perform(SHIPMENT_BYTES);
             lock(&self.last_read).keep(&shipped);
             shipped

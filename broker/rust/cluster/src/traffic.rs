@@ -40,6 +40,7 @@ impl Traffic for NodeTraffic {
             Ok(wire::Frame::Message { log_id, message, records }) => {
                 // A replica that is not opened yet, or that has moved away, says nothing.
                 if let Some(shard) = self.shards.get(&log_id) {
+                    let records = frame.slice_ref(records);
                     shard.guard(|shard| shard.receive(from, message, records));
                 }
             }

@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::error::{Corruption, LogError};
 use crate::format::Coding;
 use crate::record::{DecodeError, HEADER_BYTES, Position, RECORD_BYTES_MAX, Record, decode_record, le_u32};
@@ -29,7 +31,7 @@ pub struct RecordsTicket {
 pub struct Records {
     pub after: Position,
     pub until: Position,
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 impl RecordsTicket {
@@ -62,7 +64,7 @@ impl RecordsTicket {
         let end = self.whole_records(&bytes)?;
         bytes.truncate(end);
         let [after, until] = [self.from, self.from + end as u64].map(|offset| self.segment.position_of(offset));
-        Ok(Some(Records { after, until, bytes }))
+        Ok(Some(Records { after, until, bytes: bytes.into() }))
     }
 
     fn read(&self, length: usize) -> Result<Vec<u8>, LogError> {
@@ -111,7 +113,7 @@ pub struct CheckedRecords {
     until: Position,
     /// The first of them begins the epoch.
     pub(crate) begins: bool,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Bytes,
 }
 
 impl CheckedRecords {
@@ -120,15 +122,10 @@ impl CheckedRecords {
     ///
     /// # Errors
     /// Why they are not such records.
-    pub fn check(
-        log_id: &[u8; 16],
-        epoch: u64,
-        after: Position,
-        bytes: Vec<u8>,
-    ) -> Result<CheckedRecords, DecodeError> {
+    pub fn check(log_id: &[u8; 16], epoch: u64, after: Position, bytes: Bytes) -> Result<CheckedRecords, DecodeError> {
         let coding = Coding::of_epoch(log_id, epoch);
         let (mut until, mut begins) = (after, false);
-        let mut rest = bytes.as_slice();
+        let mut rest = bytes.as_ref();
         if rest.is_empty() {
             return Err(DecodeError::End);
         }

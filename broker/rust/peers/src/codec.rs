@@ -14,6 +14,8 @@ pub(crate) const SECRET: &str = "penstock-cluster-secret";
 /// Lets the records of a few syncs be in transit at once.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// Of HTTP/2: a frame of records is a few of them.
+pub(crate) const FRAME_BYTES_MAX: u32 = 256 << 10;
 /// Frames of records are large; small ones gather in such a buffer before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
 const YIELD_BYTES: usize = 256 << 10;

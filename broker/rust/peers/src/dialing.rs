@@ -13,7 +13,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 
-use crate::codec::{CONNECTION_WINDOW_BYTES, PATH, PeerCodec, SECRET, STREAM_WINDOW_BYTES};
+use crate::codec::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, PATH, PeerCodec, SECRET, STREAM_WINDOW_BYTES};
 use crate::hello::Hello;
 use crate::links::Links;
 use crate::session::{Outgoing, greeting, receive, text_of};
@@ -142,6 +142,7 @@ fn configured(endpoint: Endpoint, settings: &Settings) -> Result<Endpoint, tonic
         .tcp_nodelay(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
         .http2_keep_alive_interval(settings.timeouts.keepalive)
         .keep_alive_timeout(settings.timeouts.keepalive_timeout)
         .keep_alive_while_idle(true);

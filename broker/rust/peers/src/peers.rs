@@ -12,7 +12,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::Traffic;
 use crate::arriving::arriving;
-use crate::codec::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
+use crate::codec::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 use crate::dialing::keep_connected;
 use crate::links::{Addresses, Links, lock};
 use crate::serving::PeerService;
@@ -149,6 +149,7 @@ fn router(settings: &Settings, service: PeerService) -> Result<Router, tonic::tr
     let mut server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
         .http2_keepalive_interval(Some(timeouts.keepalive))
         .http2_keepalive_timeout(Some(timeouts.keepalive_timeout));
     if let Some(tls) = &settings.tls {

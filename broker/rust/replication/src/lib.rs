@@ -35,5 +35,5 @@ pub use publishes::{Published, Token};
 pub use replicated_log::{AppendError, ReplicatedLog};
 pub use replicator::{Input, Now, Options, Output, Replicator};
 pub use restored::{Restoring, prepare_restored};
-pub use shipping::{Sent, Shipment, Shipped};
+pub use shipping::{LastRead, Sent, Shipment, Shipped};
 pub use work::{Work, WorkDone};

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use penstock_log::{CheckedRecords, DecodeError, FoldState, Format, Log, LogError, LogOptions, Position};
 use penstock_replica::{Message, ReplicaId, Role, ShardRecord};
 
@@ -110,7 +111,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// Why they are not the records that the message names. Drop both then; they are sent again.
-    pub fn check(log_id: &[u8; 16], message: &Message, bytes: Vec<u8>) -> Result<Option<CheckedRecords>, DecodeError> {
+    pub fn check(log_id: &[u8; 16], message: &Message, bytes: Bytes) -> Result<Option<CheckedRecords>, DecodeError> {
         let &Message::Append { after, until, of, .. } = message else { return Ok(None) };
         let records = CheckedRecords::check(log_id, of, Position(after), bytes)?;
         if records.until().0 == until { Ok(Some(records)) } else { Err(DecodeError::Length) }

@@ -3,6 +3,7 @@
 //! Invariants: nothing is read ahead, so a slow connection keeps no records in memory. A message is made for the records that
 //! were read, and only while this replica leads the epoch in which they were asked for: the log may be cut meanwhile.
 
+use bytes::Bytes;
 use penstock_log::{Log, LogError, Position, Records, RecordsTicket};
 use penstock_replica::{BrokerId, Epoch, Event, Message, ReplicaId, Role};
 
@@ -25,15 +26,43 @@ pub struct Shipped {
     read: Result<Option<Records>, LogError>,
 }
 
+/// The records that were read last. Followers that keep up want the same ones, one after the other: they are read and checked once.
+/// What is kept is that of one epoch of this leader, in which its log is not cut.
+#[derive(Debug, Default)]
+pub struct LastRead(Option<(Epoch, Records)>);
+
+impl LastRead {
+    /// Keeps records for the other followers.
+    pub fn keep(&mut self, shipped: &Shipped) {
+        if let Ok(Some(records)) = &shipped.read {
+            self.0 = Some((shipped.wanted.epoch, records.clone()));
+        }
+    }
+
+    /// Frees the memory.
+    pub fn forget(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// A message with its records, for a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     pub to: BrokerId,
     pub message: Message,
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 impl Shipment {
+    /// The records, if those that were read last are the first ones of those that are wanted. Else they have to be read.
+    #[must_use]
+    pub fn found(&self, last: &LastRead) -> Option<Shipped> {
+        let Wanted { epoch, after, until, bytes_max, .. } = self.wanted;
+        let (_, read) = last.0.as_ref().filter(|(of, _)| *of == epoch)?;
+        let is_first = read.after.0 == after && read.until.0 <= until && read.bytes.len() <= bytes_max;
+        is_first.then(|| Shipped { wanted: self.wanted, read: Ok(Some(read.clone())) })
+    }
+
     /// Reads as many records as have at most so many bytes, and the first one in any case. Blocks.
     pub fn perform(self, bytes_max: usize) -> Shipped {
         let bytes_max = bytes_max.min(self.wanted.bytes_max);
@@ -138,5 +167,51 @@ impl Replicator {
             self.lacking.remove(&wanted.to);
             self.events.push_back(Event::Sent { to: wanted.to, until: wanted.after });
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use penstock_log::{Format, LogOptions};
+
+    use super::*;
+
+    const WANTED: Wanted = Wanted { to: 5, broker: 2, epoch: 7, after: 0, until: 0, of: 1, bytes_max: usize::MAX };
+
+    #[test]
+    fn records_that_were_read_for_one_follower_serve_another_one_of_the_same_epoch_from_the_same_position() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = LogOptions { format: Format::Two, ..LogOptions::default() };
+        let mut log = Log::open(directory.path(), options).unwrap().log;
+        log.follow_epoch(1, 0, penstock_log::Begun::default()).unwrap();
+        log.write().unwrap();
+        let after = log.end();
+        let middle = log.append_mark(b"x", b"1", &[1; 100]).unwrap();
+        let until = log.append_mark(b"x", b"2", &[2; 100]).unwrap();
+        log.write().unwrap();
+        let wanted = Wanted { after: after.0, until: until.0, ..WANTED };
+        let shipment = |wanted: Wanted| {
+            let ticket = log.begin_records(Position(wanted.after), Position(wanted.until)).unwrap().unwrap();
+            Shipment { wanted, ticket }
+        };
+        let mut last = LastRead::default();
+        assert!(shipment(wanted).found(&last).is_none());
+        let read = shipment(wanted).perform(usize::MAX);
+        last.keep(&read);
+
+        let found = shipment(Wanted { to: 6, ..wanted }).found(&last).unwrap();
+        assert_eq!((found.wanted.to, found.read.unwrap()), (6, read.read.unwrap()));
+
+        for other in [
+            Wanted { epoch: 8, ..wanted },
+            Wanted { after: middle.0, ..wanted },
+            Wanted { until: middle.0, ..wanted },
+            Wanted { bytes_max: 100, ..wanted },
+        ] {
+            assert!(shipment(other).found(&last).is_none(), "{other:?}");
+        }
+        last.forget();
+        assert!(shipment(wanted).found(&last).is_none());
     }
 }

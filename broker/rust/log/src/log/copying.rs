@@ -69,7 +69,7 @@ impl Log {
         if self.stage != Stage::Begun || self.epoch != epoch {
             self.continue_in(epoch)?;
         }
-        let (coding, mut rest) = (Coding::of_epoch(&self.log_id, epoch), records.bytes.as_slice());
+        let (coding, mut rest) = (Coding::of_epoch(&self.log_id, epoch), records.bytes.as_ref());
         while let Ok(decoded) = decode_with(rest, coding, false) {
             let (record, later) = rest.split_at_checked(decoded.length as usize).unwrap_or_default();
             self.append_copy_of(record, &decoded)?;

@@ -232,7 +232,7 @@ impl World {
             let at = self.below(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << self.below(8);
         }
-        let records = match ReplicatedLog::check(&node::LOG_ID, &message, bytes) {
+        let records = match ReplicatedLog::check(&node::LOG_ID, &message, bytes.into()) {
             Ok(records) => records,
             Err(error) => {
                 assert!(flips, "records that were read from a log are refused: {error}");
@@ -249,17 +249,22 @@ impl World {
         }
         let now = self.nodes[node].time(self.now);
         let bytes_max = 1 + self.below(3000) as usize;
-        let Some(replicated) = &mut self.nodes[node].replicated else { return };
+        let sender = &mut self.nodes[node];
+        let Some(replicated) = &mut sender.replicated else { return };
         let (shipment, mut outputs) = replicated.begin_shipment(to);
         let mut sent = None;
         if let Some(shipment) = shipment {
-            let shipped = shipment.perform(bytes_max);
+            let shipped = shipment.found(&sender.last_read).unwrap_or_else(|| {
+                let shipped = shipment.perform(bytes_max);
+                sender.last_read.keep(&shipped);
+                shipped
+            });
             let (message, more) = replicated.finish_shipment(now, shipped);
             outputs.extend(more);
             sent = message;
         }
         if let Some(Sent { to, message, bytes }) = sent {
-            self.send(node, to as usize, message, bytes);
+            self.send(node, to as usize, message, bytes.to_vec());
         }
         self.carry_out(node, outputs);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_log::{LogOptions, Position};
 use penstock_replica::{ReplicaId, Settings};
-use penstock_replication::{Now, OpenError, Options, ReplicatedLog};
+use penstock_replication::{LastRead, Now, OpenError, Options, ReplicatedLog};
 use tempfile::TempDir;
 
 use super::crashed::{Crash, Crashable, Image};
@@ -19,6 +19,7 @@ pub struct Node {
     pub replica: ReplicaId,
     pub boot: u64,
     pub replicated: Option<ReplicatedLog>,
+    pub last_read: LastRead,
     /// Its records below are known to be the committed ones.
     pub checked: Position,
     directory: TempDir,
@@ -47,6 +48,7 @@ impl Node {
             replica: 100 + number as u128,
             boot: 0,
             replicated: None,
+            last_read: LastRead::default(),
             checked: Position(0),
             disk: Crashable::of(&image),
             recorder: Arc::new(Recorder::after(&image, directory.path())),
@@ -98,7 +100,7 @@ impl Node {
         let (mut replicated, _) = ReplicatedLog::open(self.directory.path(), options, self.time(world))?;
         assert_eq!(replicated.id(), self.replica);
         self.checked = self.checked.min(replicated.log().bound());
-        self.replicated = Some(replicated);
+        (self.replicated, self.last_read) = (Some(replicated), LastRead::default());
         Ok(())
     }
 
