@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,8 +31,9 @@ const RETRY: Duration = Duration::from_millis(100);
 type Ungreeted = Arc<Mutex<VecDeque<Arc<Place>>>>;
 
 /// The state of a connection, which its requests have, too.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Place {
+    address: SocketAddr,
     is_greeted: AtomicBool,
     is_over: AtomicBool,
     reader: AtomicWaker,
@@ -45,6 +47,20 @@ pub(crate) struct Arrived {
 }
 
 impl Place {
+    fn of(address: SocketAddr) -> Place {
+        Place {
+            address,
+            is_greeted: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            reader: AtomicWaker::new(),
+        }
+    }
+
+    /// The other side's address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The other side has shown that it is a broker of the cluster.
     pub fn greet(&self) {
         self.is_greeted.store(true, Ordering::Release);
@@ -74,13 +90,13 @@ impl Place {
 pub(crate) fn arriving(listener: TcpListener) -> impl Stream<Item = io::Result<Arrived>> {
     unfold((listener, Ungreeted::default()), |(listener, ungreeted)| async {
         loop {
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, address)) = listener.accept().await else {
                 sleep(RETRY).await;
                 continue;
             };
             // Without it an acknowledgement waits up to 40 ms, and no more.
             let _ = stream.set_nodelay(true);
-            let place = Arc::new(Place::default());
+            let place = Arc::new(Place::of(address));
             let before = enter(&mut lock(&ungreeted), &place);
             before.into_iter().for_each(|longest| longest.end());
             let arrived = Arrived { stream, place, ungreeted: Arc::clone(&ungreeted) };

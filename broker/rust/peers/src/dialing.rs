@@ -23,7 +23,7 @@ use crate::settings::{BrokerId, Settings, Tls};
 const PROBES_MAX: u32 = 20;
 
 /// An attempt to connect, or a connection, that ended.
-enum Ended {
+pub(crate) enum Ended {
     /// Nothing listens at the address.
     Refused(String),
     Failed(String),
@@ -113,7 +113,7 @@ fn authorized(outgoing: Outgoing, secret: &str) -> Result<Request<Outgoing>, Str
     Ok(request)
 }
 
-async fn open(settings: &Settings, address: &str) -> Result<Channel, Ended> {
+pub(crate) async fn open(settings: &Settings, address: &str) -> Result<Channel, Ended> {
     let failed = |reason: &dyn std::fmt::Display| Ended::Failed(format!("{address}: {reason}"));
     if settings.tls.is_none() {
         let mut found = tokio::net::lookup_host(address).await.map_err(|error| failed(&error))?;

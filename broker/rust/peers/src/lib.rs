@@ -11,25 +11,38 @@
 //! [`Traffic::link`] said that the connection is down. What is lost with a connection is lost: those who send have to
 //! know it from the answers that they miss.
 //!
+//! A broker that does not lead relays its clients to the leader: [`Peers::relay`] opens a [`Tunnel`], and [`Relayed`] serves it there. Relays
+//! have connections of their own.
+//!
 //! Limits: frames of at most [`Settings::frame_bytes_max`] bytes. Nothing is queued here: a frame is asked for when the
 //! connection can take it.
 
 mod arriving;
+mod callers;
 mod codec;
 mod dialing;
 mod frame;
 mod hello;
 mod links;
 mod peers;
+mod relay_codec;
+mod relay_service;
+mod relaying;
+mod seats;
 mod serving;
 mod session;
 mod settings;
+mod tunnel;
 mod versions;
 
+pub use callers::Relayed;
 pub use frame::Frame;
 pub use hello::{Hello, HelloError, Refused};
 pub use peers::{Peers, StartError};
+pub use relay_codec::RelayedClient;
+pub use seats::RelaysUse;
 pub use settings::{BrokerId, ClusterId, Secrets, Settings, Timeouts, Tls, Versions};
+pub use tunnel::Tunnel;
 pub use versions::{FORMAT_OLDEST, Used, used};
 
 use bytes::Bytes;

@@ -12,11 +12,15 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::Traffic;
 use crate::arriving::arriving;
+use crate::callers::{PeerService, Relayed, Serving};
 use crate::codec::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 use crate::dialing::keep_connected;
 use crate::links::{Addresses, Links, lock};
-use crate::serving::PeerService;
+use crate::relay_codec::RelayedClient;
+use crate::relaying::Relaying;
+use crate::seats::{RELAYS_MAX, RelaysUse, Seats};
 use crate::settings::{BrokerId, Settings};
+use crate::tunnel::Tunnel;
 use crate::versions::{Used, used};
 
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +44,8 @@ pub struct Peers {
     dialing: Mutex<HashMap<BrokerId, JoinHandle<()>>>,
     runtime: Handle,
     address: SocketAddr,
+    relaying: Arc<Relaying>,
+    relayed: Serving,
     stop: Option<oneshot::Sender<()>>,
 }
 
@@ -66,12 +72,16 @@ impl Peers {
         let settings = Arc::new(settings);
         let links = Arc::new(Links::new(traffic));
         let addresses = Addresses::default();
+        let (seats, relayed) = (Arc::<Seats>::default(), Serving::default());
+        let relaying = Relaying::new(Arc::clone(&settings), addresses.clone(), Arc::clone(&seats));
         let service = PeerService {
             settings: Arc::clone(&settings),
             boot,
             links: Arc::clone(&links),
             addresses: addresses.clone(),
             runtime: runtime.clone(),
+            seats,
+            relayed: Arc::clone(&relayed),
         };
         let router = router(&settings, service)?;
         let _entered = runtime.enter();
@@ -81,8 +91,18 @@ impl Peers {
         runtime.spawn(router.serve_with_incoming_shutdown(connections, async {
             let _ = stopped.await;
         }));
-        let (dialing, runtime) = (Mutex::default(), runtime.clone());
-        Ok(Self { settings, boot, links, addresses, dialing, runtime, address, stop: Some(stop) })
+        Ok(Self {
+            settings,
+            boot,
+            links,
+            addresses,
+            dialing: Mutex::default(),
+            runtime: runtime.clone(),
+            address,
+            relaying: Arc::new(relaying),
+            relayed,
+            stop: Some(stop),
+        })
     }
 
     #[must_use]
@@ -111,6 +131,7 @@ impl Peers {
             task.abort();
         }
         self.links.forget(broker);
+        self.relaying.forget(broker);
     }
 
     /// The versions that the cluster uses, as far as this broker knows: see [`used`].
@@ -119,6 +140,30 @@ impl Peers {
         let me = self.settings.broker;
         let others = self.addresses.brokers().into_iter().filter(|&broker| broker != me);
         used(self.settings.versions, others.map(|broker| self.links.heard(broker)))
+    }
+
+    /// Says who serves the clients that other brokers relay. It is said once.
+    pub fn set_relayed(&self, relayed: Arc<dyn Relayed>) {
+        let _ = self.relayed.set(relayed);
+    }
+
+    /// Begins a relay of a client to a broker. It ends when the tunnel is dropped, or the connection breaks.
+    ///
+    /// The future fails with `Unsupported` where that broker does not know relays.
+    pub fn relay(
+        &self,
+        broker: BrokerId,
+        client: RelayedClient,
+    ) -> impl Future<Output = std::io::Result<Tunnel>> + Send + use<> {
+        let relaying = Arc::clone(&self.relaying);
+        let opening = self.runtime.spawn(async move { relaying.open(broker, client).await });
+        async move { opening.await.unwrap_or_else(|_| Err(std::io::Error::other("the connections have ended"))) }
+    }
+
+    /// The relays from and to this broker.
+    #[must_use]
+    pub fn relays(&self) -> RelaysUse {
+        self.relaying.seats.used()
     }
 
     /// [`Traffic::next`] has a frame for a broker again.
@@ -150,6 +195,7 @@ fn router(settings: &Settings, service: PeerService) -> Result<Router, tonic::tr
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
+        .max_concurrent_streams(u32::try_from(RELAYS_MAX).ok())
         .http2_keepalive_interval(Some(timeouts.keepalive))
         .http2_keepalive_timeout(Some(timeouts.keepalive_timeout));
     if let Some(tls) = &settings.tls {

@@ -7,31 +7,20 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt};
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, StreamingService};
-use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
-use crate::arriving::Place;
-use crate::codec::{PATH, PeerCodec, SECRET, Sent};
+use crate::callers::{PeerService, place_of, shows_secret};
+use crate::codec::{PATH, PeerCodec, Sent};
 use crate::dialing::probe;
 use crate::hello::Hello;
-use crate::links::{Addresses, Links};
+use crate::relay_codec::{ENCODED_BYTES_MAX, RELAY_PATH, RelayCodec};
+use crate::relay_service::RelayService;
 use crate::session::{Outgoing, greeting, receive};
-use crate::settings::Settings;
-
-#[derive(Clone)]
-pub(crate) struct PeerService {
-    pub settings: Arc<Settings>,
-    pub boot: u64,
-    pub links: Arc<Links>,
-    pub addresses: Addresses,
-    pub runtime: Handle,
-}
 
 impl NamedService for PeerService {
     const NAME: &'static str = "penstock.internal.v1.PeerService";
@@ -49,11 +38,17 @@ impl Service<http::Request<Body>> for PeerService {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
-            if request.uri().path() != PATH {
-                return Ok(Status::unimplemented("PeerService has the method Connect alone").into_http());
+            match request.uri().path() {
+                PATH => {
+                    let bytes_max = service.settings.frame_bytes_max;
+                    Ok(Grpc::new(PeerCodec).max_decoding_message_size(bytes_max).streaming(service, request).await)
+                }
+                RELAY_PATH => {
+                    let mut grpc = Grpc::new(RelayCodec).max_decoding_message_size(ENCODED_BYTES_MAX);
+                    Ok(grpc.streaming(RelayService(service), request).await)
+                }
+                _ => Ok(Status::unimplemented("PeerService has the methods Connect and Relay").into_http()),
             }
-            let bytes_max = service.settings.frame_bytes_max;
-            Ok(Grpc::new(PeerCodec).max_decoding_message_size(bytes_max).streaming(service, request).await)
         })
     }
 }
@@ -74,10 +69,7 @@ impl PeerService {
         self,
         request: Request<Streaming<Bytes>>,
     ) -> Result<Response<<Self as StreamingService<Bytes>>::ResponseStream>, Status> {
-        let shown = request.metadata().get(SECRET);
-        if !shown.is_some_and(|shown| self.settings.secrets.accept(shown.as_encoded_bytes())) {
-            return Err(Status::unauthenticated("the secret of the cluster is another one"));
-        }
+        shows_secret(&self.settings, &request)?;
         let place = place_of(&request);
         let mut frames = request.into_inner();
         let theirs = timeout(self.settings.timeouts.connect, greeting(&mut frames))
@@ -109,11 +101,4 @@ impl PeerService {
         });
         Ok(Response::new(Box::pin(outgoing.map(Ok))))
     }
-}
-
-/// The connection that a request came on.
-fn place_of<T>(request: &Request<T>) -> Option<Arc<Place>> {
-    let found = request.extensions();
-    let within_tls = found.get::<TlsConnectInfo<Arc<Place>>>().map(TlsConnectInfo::get_ref);
-    within_tls.or_else(|| found.get()).cloned()
 }

@@ -102,7 +102,7 @@ impl Traffic for Recorder {
 pub struct Broker {
     pub recorder: Arc<Recorder>,
     pub peers: Option<Peers>,
-    runtime: Option<Runtime>,
+    pub runtime: Option<Runtime>,
     pub address: SocketAddr,
 }
 
