@@ -1228,10 +1228,14 @@ class ClusterNode:
         """Return the reports since the last call, oldest first."""
     used_protocol: int
     """The newest version of the protocol between brokers that all of them are known to have."""
-    def set_peer(self, broker: int, address: str) -> None:
-        """Say where a broker is, as host:port."""
+    def set_peer(self, broker: int, address: str, name: str) -> None:
+        """Say where a broker is, as host:port, and how it is named."""
     def forget_peer(self, broker: int) -> None:
         """Say that a broker is not of the cluster any more."""
+    def relay_clients(self, server: Server) -> None:
+        """Relay the clients of the listeners to the brokers that lead, and serve the clients that others relay."""
+    def metrics(self) -> dict[str, float]:
+        """Return the relays from and to this broker and the bytes that they carried, by names of metrics."""
     def set_secrets(self, secrets: Sequence[str]) -> None:
         """Show the first secret of the cluster on new connections, and accept all of them."""
     def open(

@@ -12,7 +12,9 @@ from typing import Any, Self
 
 import penstock
 from penstock.client.errors import ConnectionLostError
+from penstock.v1 import messaging_pb2
 from support.broker import LOOPBACK, Broker, Place, free_ports
+from support.plain_client import FOLLOWS, GUEST, plain_client, refusal_of
 from support.waiting import eventually
 
 NAMES = ("mq-0", "mq-1", "mq-2")
@@ -126,17 +128,11 @@ class ServingCluster:
         eventually(is_in_sync, True, SECONDS_MAX)
 
     def _serves(self, name: str, vhost: str) -> bool:
-        try:
-            with penstock.connect(self.brokers[name].uri(vhost) + "?follow=false") as connection:
-                connection.get("no such queue")
-        except penstock.NotFoundError:
-            return True
-        except (
-            ConnectionLostError,
-            penstock.AccessRefusedError,
-        ):  # a permission may arrive there after it was answered
-            return False
-        raise AssertionError("a queue of that name is there")
+        request = messaging_pb2.GetRequest(vhost=vhost, queue="no such queue")
+        with plain_client(self.brokers[name].address, (*GUEST, FOLLOWS)) as client:
+            refused = refusal_of(lambda: client.ask(client.messages.Get, request))
+        # A permission may arrive there after it was answered.
+        return isinstance(refused, penstock.NotFoundError)
 
 
 def minimum_of(record: Mapping[str, Any]) -> int:

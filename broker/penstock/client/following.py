@@ -5,6 +5,9 @@ may be old or wrong, and the broker that it names may be out of reach. So hints 
 addresses are gone back to, and a hint that led to no broker is passed over once, to let the other given addresses have
 their turn.
 
+A broker relays a call to the leader unless the call wants a refusal. A client that cannot reach a leader, as from
+behind one forwarded port, has its calls relayed until another broker leads.
+
 Each event names the address of the call that it is about. One about an address that was left already changes nothing.
 """
 
@@ -15,9 +18,13 @@ from typing import NamedTuple
 
 from penstock.client.errors import UNAVAILABLE, from_status
 
-__all__ = ["Following", "Hint", "Step", "Wait", "answered", "ended", "hint_in"]
+__all__ = ["FOLLOWS", "LEADER", "Following", "Hint", "Step", "Wait", "answered", "ended", "hint_in"]
 
 NOT_LEADER = "NOT_LEADER"
+# Has a broker that does not lead refuse a call and name the leader; it relays the call without.
+FOLLOWS = "penstock-follows"
+# The address of the leader to which a broker has relayed a call.
+LEADER = "penstock-leader"
 # Hints that are followed without an answer between them.
 HOPS_MAX = 4
 TARGET_BYTES_MAX = 261
@@ -55,6 +62,8 @@ class Following:
     leader: str = ""
     # The last address that could not be reached; empty once one has answered.
     unreached: str = ""
+    # Whether calls are to be relayed, because it is a leader's.
+    is_relayed: bool = False
     # Hints that were followed since the last answer.
     hops: int = 0
     # Given addresses in a row that could not be reached.
@@ -63,6 +72,16 @@ class Following:
     @property
     def current(self) -> str:
         return self.leader or self.given[self.at]
+
+    @property
+    def wants_refusals(self) -> bool:
+        """Whether the broker is to name the leader, and not to relay calls to it."""
+        return self.follows and not self.is_relayed
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The metadata of calls that says so."""
+        return ((FOLLOWS, "1"),) if self.wants_refusals else ()
 
 
 class Step(NamedTuple):
@@ -91,11 +110,16 @@ def is_target(text: str) -> bool:
     return int(text.rpartition(":")[2]) < 2**16
 
 
-def answered(following: Following, target: str) -> Following:
-    """Return the state after a broker has answered, whatever it has answered, unless that it does not lead."""
+def answered(following: Following, target: str, leader: str = "") -> Following:
+    """Return the state after a broker has answered, whatever it has answered, unless that it does not lead.
+
+    With a `leader`, that is where the call was relayed to.
+    """
     if target != following.current or not (following.unreached or following.hops or following.failures):
         return following
-    return replace(following, unreached="", hops=0, failures=0)
+    if following.is_relayed and leader == following.unreached:
+        return replace(following, hops=0, failures=0)
+    return replace(following, unreached="", is_relayed=False, hops=0, failures=0)
 
 
 def ended(following: Following, target: str, code: int, hint: Hint | None, *, is_unsent: bool) -> Step:
@@ -106,17 +130,18 @@ def ended(following: Following, target: str, code: int, hint: Hint | None, *, is
     if target != following.current:
         return Step(following, Wait.NONE)
     if hint is not None:
-        return _refused(replace(following, failures=0), target, hint.target)
+        return _refused(replace(following, is_relayed=False, failures=0), target, hint.target)
     if code != UNAVAILABLE:
         return Step(answered(following, target), Wait.LONG)
     if not is_unsent:
-        return Step(_left(following), Wait.LONG)
+        return Step(replace(_left(following), is_relayed=False), Wait.LONG)
     if following.leader:
-        return Step(replace(_left(following), unreached=target), Wait.NONE)
+        return Step(replace(_left(following), unreached=target, is_relayed=True), Wait.NONE)
     failures = following.failures + 1
     # Each of the given addresses is tried before the wait.
     is_round = failures >= len(following.given)
-    moved = replace(_left(following), unreached=target, failures=0 if is_round else failures)
+    was_named = following.hops > 0
+    moved = replace(_left(following), unreached=target, is_relayed=was_named, failures=0 if is_round else failures)
     return Step(moved, Wait.LONG if is_round else Wait.NONE)
 
 

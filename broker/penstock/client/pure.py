@@ -19,7 +19,7 @@ import grpc
 
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE, UNKNOWN
-from penstock.client.following import Following, Hint, answered, ended, hint_in
+from penstock.client.following import LEADER, Following, Hint, answered, ended, hint_in
 from penstock.client.pure_consumer import PureConsumer
 from penstock.client.pure_publisher import PurePublisher
 from penstock.client.pure_reader import PureReader
@@ -72,9 +72,10 @@ class PureTransport:
         # The state for another virtual host than the connection's: it is of this call alone.
         other: Following | None = None
         while True:
-            target = (other or self._following).current
+            following = other or self._following
+            target = following.current
             try:
-                answer = self._unary(target, method, payload, deadline)
+                answer, leader = self._unary(following, method, payload, deadline)
             except StatusError as status:
                 hint = hint_in(*status.args)
                 if other is None and (hint is None or hint.vhost == self._vhost):
@@ -86,27 +87,30 @@ class PureTransport:
                 if self._closed.wait(tries.seconds_until_next(status)):
                     raise
             else:
-                self._answered(target)
+                self._answered(target, leader)
                 return answer
 
-    def _unary(self, target: str, method: str, payload: bytes, deadline: float) -> bytes:
+    def _unary(self, following: Following, method: str, payload: bytes, deadline: float) -> tuple[bytes, str]:
+        """Return the answer, and the leader to which the call was relayed."""
         # Bytes in, bytes out: without serialisers grpcio passes them through.
-        unary = self._channels.at(target).unary_unary(method)
+        unary = self._channels.at(following.current).unary_unary(method)
         seconds = max(deadline - monotonic(), SECONDS_MIN)
         try:
-            answer: bytes = unary(payload, timeout=seconds, metadata=self._metadata)
+            metadata = self._metadata + following.headers
+            answer, call = unary.with_call(payload, timeout=seconds, metadata=metadata)
         except grpc.RpcError as error:
             raise _status(error) from error
         except ValueError as error:
             if self._closed.is_set():  # grpcio's answer on a channel that is closed
                 raise StatusError(CANCELLED, CLOSED, b"") from error
             raise
-        return answer
+        return answer, leader_of(call)
 
     def open(self, method: str, requests: Iterator[bytes]) -> Stream:
         """Open a stream. One that fails is opened anew by its owner, where the state says then."""
-        target = self._following.current
-        call = self._channels.at(target).stream_stream(method)(requests, metadata=self._metadata)
+        following = self._following
+        target, metadata = following.current, self._metadata + following.headers
+        call = self._channels.at(target).stream_stream(method)(requests, metadata=metadata)
         return _GrpcStream(call, partial(self._answered, target), partial(self._move_on, target))
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
@@ -131,10 +135,10 @@ class PureTransport:
             port.abandon()
         self._channels.close()
 
-    def _answered(self, target: str) -> None:
-        if answered(self._following, target) is not self._following:
+    def _answered(self, target: str, leader: str) -> None:
+        if answered(self._following, target, leader) is not self._following:
             with self._lock:
-                self._following = answered(self._following, target)
+                self._following = answered(self._following, target, leader)
 
     def _move_on(self, target: str, status: StatusError) -> None:
         self._move(target, status, hint_in(*status.args))
@@ -247,15 +251,18 @@ def _channel(target: str, address: Address, options: TransportOptions) -> Any:
 class _GrpcStream:
     """A call of grpcio. It reports that it was answered, and its end as a StatusError, which is then raised."""
 
-    def __init__(self, call: Any, on_answer: Callable[[], None], on_end: Callable[[StatusError], None]) -> None:
+    def __init__(self, call: Any, on_answer: Callable[[str], None], on_end: Callable[[StatusError], None]) -> None:
         self._call = call
         self._on_answer = on_answer
         self._on_end = on_end
 
     def __iter__(self) -> Iterator[bytes]:
+        leader: str | None = None
         try:
             for payload in self._call:
-                self._on_answer()
+                # The headers are there with the first response.
+                leader = leader_of(self._call) if leader is None else leader
+                self._on_answer(leader)
                 yield payload
         except grpc.RpcError as error:
             status = _status(error)
@@ -275,6 +282,11 @@ def is_unsent(status: StatusError) -> bool:
     """Return whether a call never left, so that it may be made at another address."""
     code, message, _ = status.args
     return bool(code == UNAVAILABLE) and any(words in message for words in UNSENT)
+
+
+def leader_of(call: Any) -> str:
+    """Return the address of the leader to which a call was relayed that is answered; empty for none."""
+    return str(next((value for key, value in call.initial_metadata() if key == LEADER), ""))
 
 
 def _status(error: Any) -> StatusError:

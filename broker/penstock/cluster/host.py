@@ -36,6 +36,7 @@ from penstock.native import (
     RecordsCommitted,
     ReplicaFailed,
     RoleChanged,
+    Server,
 )
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -91,6 +92,7 @@ class ClusterHost:
         self._node = node
         self._coordinator = coordinator
         self._yields = False
+        self._is_closed = False
         self._shards: dict[bytes, str] = {}
         self._replicas: dict[bytes, HostedReplica] = {}
         self._receivers: dict[bytes, PeerReceiver] = {}
@@ -121,14 +123,23 @@ class ClusterHost:
         await asyncio.gather(*tasks, return_exceptions=True)
         for replica in self._replicas.values():
             replica.close()
+        self._is_closed = True
         await asyncio.to_thread(self._node.close)
 
     def set_peer(self, broker: BrokerName, address: str) -> None:
-        self._node.set_peer(self.translation.number_of(broker), address)
+        self._node.set_peer(self.translation.number_of(broker), address, broker)
 
     def forget_peer(self, broker: BrokerName) -> None:
         """Make no connection to a broker any more, which is not of the cluster."""
         self._node.forget_peer(self.translation.number_of(broker))
+
+    def relay_clients(self, server: Server) -> None:
+        """Relay the clients of the listeners to the brokers that lead, and serve the clients that others relay."""
+        self._node.relay_clients(server)
+
+    def relays(self) -> dict[str, float]:
+        """Return the relays from and to this broker, by names of metrics; none once the node is closed."""
+        return {} if self._is_closed else self._node.metrics()
 
     def set_secrets(self, secrets: Sequence[str]) -> None:
         """Show the first secret on new connections, and accept all of them."""

@@ -100,6 +100,7 @@ class Broker:
         self._events = Events()
         self._catch_up: CatchUp | None = None
         self._cluster: Cluster | None = None
+        self._relay_clients: Callable[[Server], None] | None = None
         self._metadata: MetadataSource | None = None
         self._keeps_administrator: Callable[[], bool] = lambda: True
         data_dir = str(settings.data_dir.absolute())
@@ -191,6 +192,8 @@ class Broker:
         self._events, self._catch_up = cluster.events, cluster.metadata.catch_up
         self._cluster, self._metadata = cluster.shards, cluster.backups
         self._keeps_administrator = lambda: cluster.membership.member.leads
+        self._relay_clients = cluster.membership.host.relay_clients
+        self.state.also_count(cluster.membership.host.relays)
         self.state.opened(self._engine, cluster.vhosts, Recovery())
         self.state.also_ready(cluster.membership.reason_not_ready)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
@@ -298,6 +301,8 @@ class Broker:
             raise _cannot_serve(str(address), error) from error
         self._server = server
         self.state.also_count(server.metrics)
+        if self._relay_clients is not None:
+            self._relay_clients(server)
         if tls is None and is_beyond_loopback(self._settings):
             _log.warning("credentials and messages are sent in clear text: set tls_certificate", grpc=server.address)
         if self._tls is not None:

@@ -32,6 +32,8 @@ CHANNEL_OPTIONS = [
 ]
 # Of so many brokers and virtual hosts it is kept where calls go.
 KEPT_MAX = 16
+# A leader out of reach is tried again after so many calls.
+RELAYED_CALLS = 100
 IN_USE: dict[tuple[object, ...], Following] = {}
 
 
@@ -57,6 +59,7 @@ class Addresses:
         self._whose = (self._targets, self.vhost, address.follows)
         self._following = IN_USE.get(self._whose) or Following(self._targets, address.follows)
         self._client: flight.FlightClient | None = None
+        self._answers = 0
 
     @property
     def count(self) -> int:
@@ -69,8 +72,19 @@ class Addresses:
         return self._client
 
     def answered(self) -> None:
-        """Note that the broker in use has answered a call."""
-        self._following = answered(self._following, self._following.current)
+        """Note that the broker in use has answered a call.
+
+        Flight does not show whether it relayed the call: now and then the leader is tried again.
+        """
+        following, self._answers = self._following, self._answers + 1
+        leader = following.unreached if self._answers % RELAYED_CALLS else ""
+        self._following = answered(following, following.current, leader)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers of calls."""
+        pairs = (("authorization", self.authorization), *self._following.headers)
+        return [(name.encode(), value.encode()) for name, value in pairs]
 
     def leave(self, hint: Hint | None = None) -> Wait:
         """Use the leader that a broker named, or the next address, and return how long to wait before.

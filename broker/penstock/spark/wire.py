@@ -40,7 +40,6 @@ class Wire:
         self._addresses = Addresses(uri)
         self.vhost = self._addresses.vhost
         self._retry_seconds = retry_seconds
-        self._headers = [(b"authorization", self._addresses.authorization.encode())]
 
     def describe(
         self,
@@ -210,7 +209,7 @@ class Wire:
             reader.cancel()
 
     def _options(self, seconds: float | None = None) -> flight.FlightCallOptions:
-        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+        return flight.FlightCallOptions(timeout=seconds, headers=self._addresses.headers)
 
 
 def check_routed(command: Mapping[str, Any], answer: Mapping[str, int]) -> None:

@@ -47,6 +47,44 @@ def test_a_named_leader_out_of_reach_is_left_for_the_given_addresses_and_passed_
     assert (following.current, wait) == (X, Wait.NONE)
 
 
+def test_calls_are_relayed_while_the_leader_is_out_of_reach() -> None:
+    following, _ = refused(Following((A,)), A, X)
+    assert following.headers == (("penstock-follows", "1"),)
+
+    following, _ = unsent(following, X)
+    assert (following.current, following.headers) == (A, ())
+    following = answered(following, A, X)
+    assert not following.wants_refusals
+    # Another one leads, who may be in reach.
+    following = answered(following, A, B)
+    assert following.wants_refusals
+
+
+def test_calls_are_relayed_as_well_where_the_leader_is_a_given_address() -> None:
+    following, _ = refused(Following((A, B)), A, B)
+
+    following, _ = unsent(following, B)
+
+    assert (following.current, following.wants_refusals) == (A, False)
+    assert answered(following, A).wants_refusals
+
+
+def test_a_relay_that_breaks_or_is_refused_is_not_asked_for_again() -> None:
+    following, _ = refused(Following((A,)), A, X)
+    following, _ = unsent(following, X)
+
+    assert broken(following, A).following.wants_refusals
+    assert refused(following, A, X).following.wants_refusals
+
+
+def test_an_address_that_no_broker_named_says_nothing_about_relays() -> None:
+    assert unsent(Following((A, B)), A).following.wants_refusals
+
+
+def test_a_client_that_does_not_follow_has_its_calls_relayed() -> None:
+    assert not Following((A,), follows=False).wants_refusals
+
+
 def test_every_given_address_is_tried_before_the_wait() -> None:
     following, wait = unsent(Following((A, B)), A)
     assert (following.current, wait) == (B, Wait.NONE)

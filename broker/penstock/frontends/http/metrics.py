@@ -79,6 +79,14 @@ COUNTERS: dict[str, tuple[str, str]] = {
         "penstock_connections_closed_for_buffers",
         "Connections closed because others waited too long for the memory that they held.",
     ),
+    "relay_sent_bytes_total": (
+        "penstock_relay_sent_bytes",
+        "Bytes sent to other brokers for relayed clients.",
+    ),
+    "relay_received_bytes_total": (
+        "penstock_relay_received_bytes",
+        "Bytes received from other brokers for relayed clients.",
+    ),
     "log_lines_dropped_total": (
         "penstock_log_lines_dropped",
         "Lines of the broker's log dropped because they could not be written, audit lines included.",
@@ -97,6 +105,7 @@ GAUGES: dict[str, tuple[str, str]] = {
         "penstock_buffer_unauthenticated_bytes",
         "Bytes from unauthenticated clients, without the first 16 KiB of each connection.",
     ),
+    "relays": ("penstock_relays", "Relayed connections from and to this broker."),
     "dedicated_logs": ("penstock_dedicated_logs", "Queues with a dedicated log."),
     "quarantined_segments": ("penstock_quarantined_segments", "Log segments with corrupt records."),
     "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),

@@ -14,7 +14,7 @@ use http::uri::PathAndQuery;
 use penstock_wire::grpc::parse_leader_hint;
 use serde::Deserialize;
 use tonic::client::Grpc;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 
@@ -37,6 +37,10 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of a response beside one message of the largest size.
 const FRAME_BYTES_EXTRA: usize = 4 << 20;
+/// Has a broker that does not lead refuse a call and name the leader; it relays the call without.
+const FOLLOWS: &str = "penstock-follows";
+/// The address of the leader to which a broker has relayed a call.
+const LEADER: &str = "penstock-leader";
 /// Connections to leaders that were named beside the given targets.
 const NAMED_MAX: usize = 4;
 
@@ -187,14 +191,17 @@ impl Channel {
         // The state for another virtual host than the channel's: it is of this call alone.
         let mut other: Option<Following> = None;
         loop {
-            let target = other.as_ref().map_or_else(|| self.current(), |other| other.current().to_owned());
+            let (target, wants_refusals) = match &other {
+                Some(other) => (other.current().to_owned(), other.wants_refusals()),
+                None => self.current(),
+            };
             let mut grpc = self.grpc(&target)?;
             ready(&mut grpc).await?;
-            let mut request = self.authorized(payload.clone());
+            let mut request = self.authorized(payload.clone(), wants_refusals);
             request.set_timeout(until.saturating_duration_since(Instant::now()));
             let status = match grpc.unary(request, path.clone(), BytesCodec).await {
                 Ok(response) => {
-                    self.ended(&target, End::Answered);
+                    self.ended(&target, answered(response.metadata()));
                     return Ok(response.into_inner());
                 }
                 Err(status) => status,
@@ -228,14 +235,14 @@ impl Channel {
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
-        let target = self.current();
+        let (target, wants_refusals) = self.current();
         let mut grpc = self.grpc(&target)?;
         ready(&mut grpc).await?;
         let path = PathAndQuery::from_static(method);
-        match grpc.streaming(self.authorized(requests), path, BytesCodec).await {
+        match grpc.streaming(self.authorized(requests, wants_refusals), path, BytesCodec).await {
             Ok(answer) => {
-                let (responses, channel) = (answer.into_inner(), Arc::clone(self));
-                Ok(Responses { responses, channel, target, is_answered: false })
+                let (headers, responses, _) = answer.into_parts();
+                Ok(Responses { responses, channel: Arc::clone(self), target, unanswered: Some(headers) })
             }
             Err(status) => Err(self.failed(&target, status)),
         }
@@ -246,7 +253,7 @@ impl Channel {
         let call = self.unary(PathAndQuery::from_static(method), payload.into(), timeout);
         // Whatever it answers: without a leader, the streams get the error.
         let _ = tokio::time::timeout(timeout, call).await;
-        self.current()
+        self.current().0
     }
 
     pub(crate) fn message_bytes_max(&self) -> usize {
@@ -262,8 +269,10 @@ impl Channel {
         lock(&self.connections).is_none()
     }
 
-    fn current(&self) -> String {
-        lock(&self.following).current().to_owned()
+    /// The target in use, and whether calls there are to be refused where it does not lead.
+    fn current(&self) -> (String, bool) {
+        let following = lock(&self.following);
+        (following.current().to_owned(), following.wants_refusals())
     }
 
     fn ended(&self, target: &str, end: End<'_>) -> Wait {
@@ -287,8 +296,11 @@ impl Channel {
         Ok(Grpc::new(connection).max_decoding_message_size(bytes_max).max_encoding_message_size(bytes_max))
     }
 
-    fn authorized<T>(&self, message: T) -> Request<T> {
+    fn authorized<T>(&self, message: T, wants_refusals: bool) -> Request<T> {
         let mut request = Request::new(message);
+        if wants_refusals {
+            request.metadata_mut().insert(FOLLOWS, MetadataValue::from_static("1"));
+        }
         request.metadata_mut().insert("authorization", self.authorization.clone());
         request
     }
@@ -299,15 +311,16 @@ pub(crate) struct Responses {
     responses: Streaming<Bytes>,
     channel: Arc<Channel>,
     target: String,
-    is_answered: bool,
+    /// The headers, until the first response.
+    unanswered: Option<MetadataMap>,
 }
 
 impl Responses {
     pub(crate) async fn message(&mut self) -> Result<Option<Bytes>, RpcError> {
         match self.responses.message().await {
             Ok(Some(response)) => {
-                if !std::mem::replace(&mut self.is_answered, true) {
-                    self.channel.ended(&self.target, End::Answered);
+                if let Some(headers) = self.unanswered.take() {
+                    self.channel.ended(&self.target, answered(&headers));
                 }
                 Ok(Some(response))
             }
@@ -321,6 +334,12 @@ impl Responses {
         let wait = self.channel.ended(&self.target, end_of(&error, None, false));
         RpcError { wait, ..error }
     }
+}
+
+/// How a call ended that was answered, by the headers of the answer.
+fn answered(headers: &MetadataMap) -> End<'_> {
+    let leader = headers.get(LEADER).and_then(|leader| leader.to_str().ok());
+    leader.map_or(End::Answered, End::Relayed)
 }
 
 /// The leader of a virtual host, at this target; empty where no usable one was named.

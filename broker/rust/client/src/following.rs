@@ -4,6 +4,9 @@
 //! may be old or wrong, and the broker that it names may be out of reach. So hints in a row are bounded, the given targets
 //! are gone back to, and a hint that led to no broker is passed over once, to let the other given targets have their turn.
 //!
+//! A broker relays a call to the leader unless the call [wants a refusal](Following::wants_refusals). A client that cannot reach a leader,
+//! as from behind one forwarded port, has its calls relayed until another broker leads.
+//!
 //! Each event names the target of the call that it is about. One about a target that was left already changes nothing.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -27,6 +30,8 @@ pub enum Wait {
 pub(crate) enum End<'a> {
     /// The broker answered, whatever it answered.
     Answered,
+    /// The broker relayed the call to the leader with this target, which answered.
+    Relayed(&'a str),
     /// There was no connection, so nothing was sent.
     Unsent,
     /// `UNAVAILABLE`, after the call was sent.
@@ -47,6 +52,8 @@ pub(crate) struct Following {
     leader: Option<String>,
     /// The last target that could not be reached, until one answers.
     unreached: Option<String>,
+    /// Whether calls are to be relayed, because it is a leader's.
+    is_relayed: bool,
     /// Hints that were followed since the last answer.
     hops: u32,
     /// Given targets in a row that could not be reached.
@@ -55,7 +62,7 @@ pub(crate) struct Following {
 
 impl Following {
     pub(crate) fn new(given: Vec<String>, follows: bool) -> Self {
-        Self { given, follows, at: 0, leader: None, unreached: None, hops: 0, failures: 0 }
+        Self { given, follows, at: 0, leader: None, unreached: None, is_relayed: false, hops: 0, failures: 0 }
     }
 
     pub(crate) fn given(&self) -> &[String] {
@@ -64,6 +71,11 @@ impl Following {
 
     pub(crate) fn follows(&self) -> bool {
         self.follows
+    }
+
+    /// Whether the broker is to name the leader, and not to relay calls to it.
+    pub(crate) fn wants_refusals(&self) -> bool {
+        self.follows && !self.is_relayed
     }
 
     pub(crate) fn current(&self) -> &str {
@@ -76,11 +88,16 @@ impl Following {
             return Wait::None;
         }
         match end {
-            End::Answered => {
-                (self.unreached, self.hops, self.failures) = (None, 0, 0);
+            End::Relayed(leader) if self.is_relayed && self.unreached.as_deref() == Some(leader) => {
+                (self.hops, self.failures) = (0, 0);
+                Wait::Long
+            }
+            End::Answered | End::Relayed(_) => {
+                (self.unreached, self.is_relayed, self.hops, self.failures) = (None, false, 0, 0);
                 Wait::Long
             }
             End::Unavailable => {
+                self.is_relayed = false;
                 self.leave();
                 Wait::Long
             }
@@ -94,6 +111,7 @@ impl Following {
 
     fn unreached(&mut self, target: &str) -> Wait {
         self.unreached = Some(target.to_owned());
+        self.is_relayed = self.leader.is_some() || self.hops > 0;
         if self.leader.is_some() {
             self.leave();
             return Wait::None;
@@ -109,6 +127,7 @@ impl Following {
     }
 
     fn refused(&mut self, target: &str, leader: &str) -> Wait {
+        self.is_relayed = false;
         if !self.follows || leader.is_empty() || leader == target {
             self.leave();
             return Wait::Short;
@@ -201,6 +220,61 @@ mod tests {
     }
 
     #[test]
+    fn calls_are_relayed_while_the_leader_is_out_of_reach() {
+        let mut following = following(&[A]);
+        assert!(following.wants_refusals());
+        following.ended(A, End::NotLeader(X));
+        assert!(following.wants_refusals());
+
+        following.ended(X, End::Unsent);
+        assert_eq!((following.current(), following.wants_refusals()), (A, false));
+        following.ended(A, End::Relayed(X));
+        assert!(!following.wants_refusals());
+        // Another one leads, who may be in reach.
+        following.ended(A, End::Relayed(B));
+        assert!(following.wants_refusals());
+    }
+
+    #[test]
+    fn calls_are_relayed_as_well_where_the_leader_is_a_given_target() {
+        let mut following = following(&[A, B]);
+        following.ended(A, End::NotLeader(B));
+
+        following.ended(B, End::Unsent);
+
+        assert_eq!((following.current(), following.wants_refusals()), (A, false));
+        following.ended(A, End::Answered);
+        assert!(following.wants_refusals());
+    }
+
+    #[test]
+    fn a_relay_that_breaks_or_is_refused_is_not_asked_for_again() {
+        for end in [End::Unavailable, End::NotLeader(X)] {
+            let mut following = following(&[A]);
+            following.ended(A, End::NotLeader(X));
+            following.ended(X, End::Unsent);
+
+            following.ended(A, end);
+
+            assert!(following.wants_refusals(), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_target_that_no_broker_named_says_nothing_about_relays() {
+        let mut following = following(&[A, B]);
+
+        following.ended(A, End::Unsent);
+
+        assert!(following.wants_refusals());
+    }
+
+    #[test]
+    fn a_client_that_does_not_follow_has_its_calls_relayed() {
+        assert!(!Following::new(vec![A.to_owned()], false).wants_refusals());
+    }
+
+    #[test]
     fn every_given_target_is_tried_before_the_wait() {
         let mut following = following(&[A, B]);
 
@@ -276,7 +350,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_brokers_say_the_given_targets_are_gone_back_to(ends in proptest::collection::vec(0..6u8, 0..60)) {
+        fn whatever_brokers_say_the_given_targets_are_gone_back_to(ends in proptest::collection::vec(0..7u8, 0..60)) {
             let mut following = following(&[A, B]);
             let mut elsewhere = 0;
             for end in ends {
@@ -287,10 +361,12 @@ mod tests {
                     2 => End::NotLeader(""),
                     3 => End::NotLeader(A),
                     4 => End::NotLeader(X),
+                    5 => End::Relayed(X),
                     _ => End::NotLeader("y:1"),
                 };
                 following.ended(&target, end);
-                elsewhere = if [A, B].contains(&following.current()) { 0 } else { elsewhere + 1 };
+                let is_given = [A, B].contains(&following.current());
+                elsewhere = if is_given || end == End::Relayed(X) { 0 } else { elsewhere + 1 };
                 prop_assert!(elsewhere <= HOPS_MAX);
                 prop_assert!(!following.current().is_empty());
             }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_log::{FoldState, Format, LogOptions};
-use penstock_peers::{Peers, Settings as PeerSettings, StartError, Used, Versions};
+use penstock_peers::{
+    Peers, Relayed, RelayedClient, RelaysUse, Settings as PeerSettings, StartError, Tunnel, Used, Versions,
+};
 use penstock_replica::{Boot, BrokerId, ChangeId, Outcome, ReadId, ReplicaId, Settings, ShardRecord, Version};
 use penstock_replication::wire::{PROTOCOL, PROTOCOL_OLDEST, encode_host};
 use penstock_replication::{Input, OpenError, Options};
@@ -131,6 +133,28 @@ impl Node {
         if let Some(peers) = self.shared.peers.get() {
             peers.forget(broker);
         }
+    }
+
+    /// Begins a relay of a client to a broker: see [`Peers::relay`]. `None` before the node has started.
+    pub fn relay(
+        &self,
+        broker: BrokerId,
+        client: RelayedClient,
+    ) -> Option<impl Future<Output = std::io::Result<Tunnel>> + Send + use<>> {
+        self.shared.peers.get().map(|peers| peers.relay(broker, client))
+    }
+
+    /// Says who serves the clients that other brokers relay. It is said once.
+    pub fn set_relayed(&self, relayed: Arc<dyn Relayed>) {
+        if let Some(peers) = self.shared.peers.get() {
+            peers.set_relayed(relayed);
+        }
+    }
+
+    /// The relays from and to this broker.
+    #[must_use]
+    pub fn relays(&self) -> RelaysUse {
+        self.shared.peers.get().map(Peers::relays).unwrap_or_default()
     }
 
     /// Sends a message of this broker to another one, about a shard. It is lost where the result says so, and may be lost with the

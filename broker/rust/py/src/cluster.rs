@@ -1,5 +1,6 @@
 //! `ClusterNode`: the replicas of this broker and its connections to other brokers.
 
+use std::collections::HashMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,9 @@ use pyo3::prelude::*;
 use crate::cluster_records::{NodeEvent, PeerTls, ShardState, id_of, replica_of};
 use crate::errors::{of_node, of_replica};
 use crate::node_events::NodeEvents;
+use crate::relays::{Inwards, Numbers, Outwards};
 use crate::replica::PyReplica;
+use crate::server::PyServer;
 
 /// The thread for questions ends after this time at the latest.
 const QUESTION_WAIT: Duration = Duration::from_millis(100);
@@ -30,6 +33,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 struct PyNode {
     events: Arc<NodeEvents>,
     secrets: Secrets,
+    numbers: Numbers,
     running: Mutex<Option<Running>>,
 }
 
@@ -100,7 +104,8 @@ impl PyNode {
         let heard = Arc::clone(&events);
         let node = py.detach(|| Node::start(options, listener, heard)).map_err(|error| of_node(py, &error, address))?;
         let running = Running::start(node, Arc::clone(&events))?;
-        Ok(PyNode { events, secrets, running: Mutex::new(Some(running)) })
+        let numbers = Numbers::default();
+        Ok(PyNode { events, secrets, numbers, running: Mutex::new(Some(running)) })
     }
 
     #[getter]
@@ -127,16 +132,37 @@ impl PyNode {
         self.events.take().into_iter().map(|report| NodeEvent::from(report).object(py)).collect()
     }
 
-    fn set_peer(&self, py: Python<'_>, broker: u64, address: &str) -> PyResult<()> {
+    fn set_peer(&self, py: Python<'_>, broker: u64, address: &str, name: &str) -> PyResult<()> {
         let node = self.node()?;
+        self.numbers.set(name, broker);
         py.detach(|| node.set_peer(broker, address));
         Ok(())
     }
 
     fn forget_peer(&self, py: Python<'_>, broker: u64) -> PyResult<()> {
         let node = self.node()?;
+        self.numbers.forget(broker);
         py.detach(|| node.forget_peer(broker));
         Ok(())
+    }
+
+    /// Clients of `server` are relayed to other brokers, and those of other brokers to it.
+    fn relay_clients(&self, server: &PyServer) -> PyResult<()> {
+        let node = self.node()?;
+        let outwards = Outwards { node: Arc::downgrade(&node), numbers: self.numbers.clone() };
+        server.server.set_relays(Arc::new(outwards));
+        node.set_relayed(Arc::new(Inwards(server.server.entrance().clone())));
+        Ok(())
+    }
+
+    /// The relays from and to this broker, by names of metrics.
+    fn metrics(&self) -> PyResult<HashMap<&'static str, f64>> {
+        let used = self.node()?.relays();
+        Ok(HashMap::from([
+            ("relays", used.open_count as f64),
+            ("relay_sent_bytes_total", used.sent_bytes as f64),
+            ("relay_received_bytes_total", used.received_bytes as f64),
+        ]))
     }
 
     fn set_secrets(&self, secrets: Vec<String>) {

@@ -15,6 +15,7 @@ mod node_events;
 mod patterns;
 mod reader;
 mod records;
+mod relays;
 mod replica;
 mod replica_backup;
 mod server;

@@ -49,8 +49,8 @@ impl PyTls {
 }
 
 #[pyclass(name = "Server", module = "penstock._core", frozen)]
-struct PyServer {
-    server: Server,
+pub(crate) struct PyServer {
+    pub(crate) server: Server,
 }
 
 #[pymethods]

@@ -9,8 +9,10 @@ use penstock_engine::Engine;
 use crate::amqp::listener::{Amqp, AmqpOptions};
 use crate::grpc::listener::{Grpc, GrpcOptions};
 use crate::host::calls::Calls;
+use crate::host::entrance::Entrance;
 use crate::host::memory::MemoryUse;
 use crate::host::quotas::Quotas;
+use crate::host::relay::Relays;
 use crate::host::serving::{Host, HostOptions};
 use crate::host::tls::Tls;
 
@@ -71,6 +73,17 @@ impl Server {
     #[must_use]
     pub fn memory_used(&self) -> MemoryUse {
         self.host.broker().memory.used()
+    }
+
+    /// See [`Host::set_relays`].
+    pub fn set_relays(&self, relays: Arc<dyn Relays>) {
+        self.host.set_relays(relays);
+    }
+
+    /// See [`Host::entrance`].
+    #[must_use]
+    pub fn entrance(&self) -> &Entrance {
+        self.host.entrance()
     }
 
     /// See [`Host::set_tls`].

@@ -227,14 +227,14 @@ fn too_slow_for_others() -> Status {
 
 /// How much of the first message is still to come: five bytes announce it, the last four of them its length.
 #[derive(Debug, Default)]
-struct FirstMessage {
+pub(crate) struct FirstMessage {
     head: [u8; 5],
     head_count: usize,
     body_count: u64,
 }
 
 impl FirstMessage {
-    fn take(&mut self, data: &[u8]) {
+    pub fn take(&mut self, data: &[u8]) {
         let rest = data.len().min(self.head.len() - self.head_count);
         for (place, byte) in self.head.iter_mut().skip(self.head_count).zip(data) {
             *place = *byte;
@@ -248,7 +248,7 @@ impl FirstMessage {
         (self.head_count == self.head.len()).then(|| u64::from(u32::from_be_bytes(length)))
     }
 
-    fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         self.length().is_some_and(|length| self.body_count >= length)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::Result;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -40,54 +40,47 @@ impl Leaders {
     /// # Errors
     /// When the leader cannot be reached by a relay.
     pub async fn connection(&self, relays: &Arc<dyn Relays>, peer: &Peer, leader: &str) -> Result<SendRequest<Body>> {
-        let key = (peer.connection, leader.to_owned());
-        let slot = Arc::clone(self.lock().entry(key.clone()).or_default());
+        let slot = self.slot(peer, leader);
         let mut connection = slot.lock().await;
-        if let Some(open) = connection.as_ref().filter(|open| !open.is_closed()) {
+        if let Some(open) = connection.as_mut()
+            && open.ready().await.is_ok()
+        {
             return Ok(open.clone());
         }
-        let unused = Unused { leaders: self, key: &key, slot: &slot };
         let stream = relays.open(leader, peer.relayed()).await?;
         let (open, driven) = handshake(stream).await?;
-        std::mem::forget(unused);
         *connection = Some(open.clone());
-        let (leaders, state, slot) = (Arc::downgrade(&self.0), Arc::clone(&peer.state), Arc::downgrade(&slot));
+        let state = Arc::clone(&peer.state);
         tokio::spawn(async move {
             tokio::select! {
                 // Its calls know how it ended.
                 _ = driven => {}
                 () = state.until_over() => {}
             }
-            forget(&leaders, &key, &slot);
         });
         Ok(open)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Slot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where the connection is, or will be, as long as the client's is open.
+    fn slot(&self, peer: &Peer, leader: &str) -> Slot {
+        let key = (peer.connection, leader.to_owned());
+        let mut slots = lock(&self.0);
+        if let Some(slot) = slots.get(&key) {
+            return Arc::clone(slot);
+        }
+        let slot = Slot::default();
+        slots.insert(key.clone(), Arc::clone(&slot));
+        let (all, state) = (Arc::downgrade(&self.0), Arc::clone(&peer.state));
+        tokio::spawn(async move {
+            state.until_over().await;
+            all.upgrade().into_iter().for_each(|all| drop(lock(&all).remove(&key)));
+        });
+        slot
     }
 }
 
-/// Removes the slot again when no connection came to be, also where nobody waits for it any more.
-struct Unused<'a> {
-    leaders: &'a Leaders,
-    key: &'a Key,
-    slot: &'a Slot,
-}
-
-impl Drop for Unused<'_> {
-    fn drop(&mut self) {
-        forget(&Arc::downgrade(&self.leaders.0), self.key, &Arc::downgrade(self.slot));
-    }
-}
-
-fn forget(leaders: &Weak<Mutex<HashMap<Key, Slot>>>, key: &Key, slot: &Weak<tokio::sync::Mutex<Option<SendRequest<Body>>>>) {
-    let Some(leaders) = leaders.upgrade() else { return };
-    let mut leaders = leaders.lock().unwrap_or_else(PoisonError::into_inner);
-    // A newer connection may have taken the place.
-    if leaders.get(key).is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), slot.as_ptr())) {
-        leaders.remove(key);
-    }
+fn lock(slots: &Mutex<HashMap<Key, Slot>>) -> MutexGuard<'_, HashMap<Key, Slot>> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn handshake(stream: Box<dyn Duplex>) -> Result<(SendRequest<Body>, Connection<Io, Body, TokioExecutor>)> {

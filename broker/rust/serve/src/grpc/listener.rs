@@ -25,8 +25,10 @@ use tonic_health::server::HealthReporter;
 use tower_service::Service;
 
 use crate::grpc::admin::Admin;
+use crate::grpc::leaders::Leaders;
 use crate::grpc::messaging::{ENVELOPE_BYTES_MAX, Messaging};
 use crate::grpc::public::Public;
+use crate::grpc::relay::Relaying;
 use crate::grpc::service::{Answers, Shell};
 use crate::grpc::staging::Staging;
 use crate::grpc::streams::Streams;
@@ -101,11 +103,12 @@ impl Grpc {
         let (health, health_service) = tonic_health::server::health_reporter();
         let broker = host.broker().clone();
         let health_service = health_service.max_decoding_message_size(PUBLIC_BYTES_MAX);
-        let routes =
-            add_flight(Routes::default(), &broker).add_service(Noted(Shell(Staging { broker: broker.clone() })));
-        let routes = routes.add_service(Noted(Shell(Messaging { broker: broker.clone() })));
-        let routes = routes.add_service(Noted(Shell(Streams { broker: broker.clone() })));
-        let routes = routes.add_service(Noted(Shell(Admin { broker: broker.clone() })));
+        let leaders = Leaders::default();
+        let routes = add_flight(Routes::default(), &broker, &leaders)
+            .add_service(led(Staging { broker: broker.clone() }, &leaders))
+            .add_service(led(Messaging { broker: broker.clone() }, &leaders))
+            .add_service(led(Streams { broker: broker.clone() }, &leaders))
+            .add_service(led(Admin { broker: broker.clone() }, &leaders));
         let routes = routes.add_service(Noted(Public(health_service)));
         let routes = add_reflection(routes, &options.descriptors)?;
         let Bound { address, connections } = host.bind(HTTP2, &options.address)?;
@@ -158,13 +161,21 @@ fn go_away(reason: &str) -> Vec<u8> {
     frames
 }
 
+/// A service whose calls may have to go to a leader.
+fn led<S: Answers>(service: S, leaders: &Leaders) -> Noted<Relaying<Shell<S>>> {
+    let broker = service.broker().clone();
+    let bytes_max = request_bytes_max(broker.message_bytes_max);
+    Noted(Relaying::new(Shell(service), &broker, leaders, bytes_max))
+}
+
 #[cfg(feature = "flight")]
-fn add_flight(routes: Routes, broker: &Broker) -> Routes {
-    routes.add_service(Noted(crate::flight::Flight::new(broker.clone())))
+fn add_flight(routes: Routes, broker: &Broker, leaders: &Leaders) -> Routes {
+    let flight = crate::flight::Flight::new(broker.clone());
+    routes.add_service(Noted(Relaying::new(flight, broker, leaders, crate::flight::PUT_BYTES_MAX)))
 }
 
 #[cfg(not(feature = "flight"))]
-fn add_flight(routes: Routes, _: &Broker) -> Routes {
+fn add_flight(routes: Routes, _: &Broker, _: &Leaders) -> Routes {
     routes
 }
 

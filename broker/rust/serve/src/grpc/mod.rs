@@ -1,16 +1,18 @@
 //! gRPC on the host: HTTP/2 by tonic, streams as thin translations over the host's sessions.
 //!
 //! Files use each other without a circle, in this order: what tonic is handed (`status`, `codec`, `peer`, `gate`, `input`, `service`, `responses`);
-//! streams (`publish`, `consume`, `read`, `pull`); the services that open them (`admin`, `messaging`, `staging`, `streams`);
-//! `listener`.
+//! streams (`publish`, `consume`, `read`, `pull`); the services that open them (`admin`, `messaging`, `staging`, `streams`); calls for the
+//! leader (`recorded`, `forwarded`, `leaders`, `relay`); `listener`.
 
 pub(crate) mod admin;
 pub(crate) mod arrived;
 pub(crate) mod codec;
 pub(crate) mod consume;
 pub(crate) mod deliveries;
+mod forwarded;
 pub(crate) mod gate;
 pub(crate) mod input;
+mod leaders;
 pub(crate) mod listener;
 pub(crate) mod messaging;
 mod peek;
@@ -19,6 +21,8 @@ pub(crate) mod public;
 pub(crate) mod publish;
 pub(crate) mod pull;
 pub(crate) mod read;
+mod recorded;
+mod relay;
 pub(crate) mod requests;
 pub(crate) mod responses;
 pub(crate) mod service;

@@ -84,20 +84,14 @@ impl Recording {
     }
 
     /// The whole body, from its beginning; `None` where the service has read more than was kept.
-    pub fn replay(self) -> Option<Replay> {
+    pub fn replay(&self) -> Option<Replay> {
         let mut record = lock(&self.0);
         if record.is_settled {
             return None;
         }
-        record.settle_for_replay()
-    }
-}
-
-impl Record {
-    fn settle_for_replay(&mut self) -> Option<Replay> {
-        let (body, read) = (self.body.take()?, std::mem::take(&mut self.read));
-        self.is_settled = true;
-        Some(Replay { read, body, has_ended: self.has_ended })
+        let (body, read) = (record.body.take()?, std::mem::take(&mut record.read));
+        record.is_settled = true;
+        Some(Replay { read, body, has_ended: record.has_ended })
     }
 }
 

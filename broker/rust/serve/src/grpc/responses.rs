@@ -142,9 +142,15 @@ impl AsRef<[u8]> for Held {
     }
 }
 
+/// Bytes that are no message of this broker's own, which hold their part of the memory and the place until the socket has taken them.
+pub(crate) fn hold(bytes: Bytes, account: &Arc<Account>, place: &Arc<Place>) -> Bytes {
+    let part = Part::take(account, bytes.len());
+    Bytes::from_owner(Held { bytes, _part: Some(part), _taken: Place::take(place) })
+}
+
 /// The place of a stream's responses on their way to the socket: one at a time.
 #[derive(Debug, Default)]
-struct Place {
+pub(crate) struct Place {
     is_taken: AtomicBool,
     waits: AtomicWaker,
 }
@@ -155,7 +161,7 @@ impl Place {
         Taken(Arc::clone(place))
     }
 
-    fn poll_free(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_free(&self, cx: &Context<'_>) -> Poll<()> {
         if !self.is_taken.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
@@ -182,12 +188,28 @@ enum Phase<T> {
     Ended,
 }
 
+/// Whether a streaming call was opened; it is among the extensions of the answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opened(Arc<AtomicBool>);
+
+impl Opened {
+    pub fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// The answer to a streaming call. Its opening is read and decided inside the body, so that its headers go at once.
 pub(crate) fn respond<T: Responder>(
     account: &Arc<Account>,
     opening: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> http::Response<Body> {
-    let opening: BoxFuture<'static, Result<T, Status>> = Box::pin(opening);
+    let opened = Opened::default();
+    let noted = opened.clone();
+    let opening: BoxFuture<'static, Result<T, Status>> = Box::pin(async move {
+        let stream = opening.await?;
+        noted.0.store(true, Ordering::Release);
+        Ok(stream)
+    });
     let messages = unfold(Phase::Opening(opening), |phase| async move {
         let mut stream = match phase {
             Phase::Opening(opening) => match opening.await {
@@ -205,6 +227,7 @@ pub(crate) fn respond<T: Responder>(
     let body = ResponseBody { messages: Some(Box::pin(messages)), frames, place, account };
     let mut response = http::Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+    response.extensions_mut().insert(opened);
     response
 }
 

@@ -287,6 +287,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.counters.subtract(Metric::Connections, 1);
         self.peer.pulls.clear();
+        self.peer.state.end();
         self.calls.listing().disconnected(self.peer.connection);
         self.calls.disconnected(self.peer.connection);
         if !self.peer.state.has_asked() {

@@ -42,6 +42,8 @@ pub(crate) struct ConnectionState {
     pub waits: Arc<Semaphore>,
     generation: AtomicU64,
     rechecks: Notify,
+    is_over: AtomicBool,
+    over: Notify,
     /// Its part of the budget of memory.
     pub account: Arc<Account>,
     /// The connection's task, while it reads no more before the log-in.
@@ -67,6 +69,8 @@ impl ConnectionState {
             waits: Arc::new(Semaphore::new(WAITS_MAX)),
             generation: AtomicU64::new(0),
             rechecks: Notify::new(),
+            is_over: AtomicBool::new(false),
+            over: Notify::new(),
             account: Arc::new(Account::new(memory)),
             reader: AtomicWaker::new(),
         }
@@ -138,6 +142,21 @@ impl ConnectionState {
                 return last;
             }
             recheck.await;
+        }
+    }
+
+    /// Note that the connection has ended.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.over.notify_waiters();
+    }
+
+    /// Wait for the end of the connection.
+    pub async fn until_over(&self) {
+        // It hears of the end from here on.
+        let over = self.over.notified();
+        if !self.is_over.load(Ordering::Acquire) {
+            over.await;
         }
     }
 
@@ -234,6 +253,18 @@ mod tests {
         state.recheck();
 
         assert!(waits.iter_mut().all(|wait| wait.now_or_never() == Some(2)));
+    }
+
+    #[test]
+    fn the_end_is_heard_of_whether_it_comes_before_or_during_the_wait() {
+        let state = ConnectionState::default();
+        let mut waits = Box::pin(state.until_over());
+        assert_eq!((&mut waits).now_or_never(), None);
+
+        state.end();
+
+        assert_eq!(waits.now_or_never(), Some(()));
+        assert_eq!(state.until_over().now_or_never(), Some(()));
     }
 
     #[test]

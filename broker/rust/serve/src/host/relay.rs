@@ -31,12 +31,15 @@ pub struct RelayedClient {
     pub is_tls: bool,
 }
 
+/// A relay that is being made.
+pub type RelayOpening = BoxFuture<'static, Result<Box<dyn Duplex>>>;
+
 /// The way to the other brokers of a cluster.
 pub trait Relays: Send + Sync + 'static {
     /// Begins a relay to a broker by its name. It ends when the stream is dropped, or the connection between the brokers breaks.
     ///
     /// The future fails when the broker is not connected, does not know relays or has no place for one more.
-    fn open(&self, leader: &str, client: RelayedClient) -> BoxFuture<'static, Result<Box<dyn Duplex>>>;
+    fn open(&self, leader: &str, client: RelayedClient) -> RelayOpening;
 }
 
 /// The way to other brokers, once there is one: a broker without a cluster has none.

@@ -8,10 +8,11 @@ const ERROR_INFO: &[u8] = b"/google.rpc.ErrorInfo";
 const NOT_LEADER: &[u8] = b"NOT_LEADER";
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// The leader of a virtual host, at this address; empty where the refusal names none.
+/// The leader of a virtual host, by its name and at this address; both are empty where the refusal names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeaderHint<'a> {
     pub vhost: &'a str,
+    pub leader: &'a str,
     pub target: &'a str,
 }
 
@@ -55,6 +56,7 @@ fn parse_error_info(bytes: &[u8]) -> Result<Option<LeaderHint<'_>>, WireError> {
                 ("vhost", value) => hint.vhost = value,
                 // Of a refusal that is about the virtual host itself.
                 ("name", value) => name = value,
+                ("leader", value) => hint.leader = value,
                 ("grpc", value) => hint.target = value,
                 _ => {}
             },
@@ -112,13 +114,17 @@ mod tests {
 
     #[test]
     fn a_refusal_to_lead_names_the_virtual_host_and_the_leader() {
-        let of_vhost = info("NOT_LEADER", &[("kind", "vhost"), ("name", "/"), ("grpc", "10.0.0.5:5680")]);
+        let of_vhost =
+            info("NOT_LEADER", &[("kind", "vhost"), ("name", "/"), ("leader", "mq-1"), ("grpc", "10.0.0.5:5680")]);
         let of_queue = info("NOT_LEADER", &[("kind", "queue"), ("name", "jobs"), ("vhost", "v"), ("grpc", "")]);
 
         let found = details("google.rpc.ErrorInfo", &of_vhost);
-        assert_eq!(parse_leader_hint(&found), Ok(Some(LeaderHint { vhost: "/", target: "10.0.0.5:5680" })));
+        assert_eq!(
+            parse_leader_hint(&found),
+            Ok(Some(LeaderHint { vhost: "/", leader: "mq-1", target: "10.0.0.5:5680" }))
+        );
         let found = details("google.rpc.ErrorInfo", &of_queue);
-        assert_eq!(parse_leader_hint(&found), Ok(Some(LeaderHint { vhost: "v", target: "" })));
+        assert_eq!(parse_leader_hint(&found), Ok(Some(LeaderHint { vhost: "v", leader: "", target: "" })));
     }
 
     #[test]
