@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::state::{Campaign, CampaignStage, Replica, State};
-use crate::{BrokerId, ChangeId, Epoch, Message, Millis, Outcome, ShardRecord};
+use crate::{BrokerId, ChangeId, Epoch, Message, Millis, Outcome, ReplicaId, ShardRecord};
 
 impl Replica {
     pub(crate) fn tick_follower(&mut self) {
@@ -21,9 +21,10 @@ impl Replica {
             return;
         }
         let is_stalled = self.is_stalled();
-        let patience = settings.suspect_after + self.rank() * settings.stagger;
+        let behind_others = self.rank() * settings.stagger;
         let Some(following) = self.following() else { return };
-        let misses = now >= following.waits_until && following.heard.is_none_or(|heard| now >= heard + patience);
+        let from = following.heard.map_or(following.gone_since, |heard| heard + settings.suspect_after);
+        let misses = now >= following.waits_until && now >= from + behind_others;
         let misses = misses && !is_stalled;
         let misses = !self.leaves_it_to_others(misses) && misses;
         if self.record.is_none() || misses {
@@ -181,9 +182,38 @@ impl Replica {
         }
     }
 
-    /// The place of this replica among the in-sync ones.
+    /// The place of this replica among those in sync that may follow the leader.
     fn rank(&self) -> Millis {
         let Some(record) = self.record() else { return 0 };
-        record.in_sync.iter().take_while(|&&replica| replica != self.me.replica).count() as Millis
+        let place = |replica: ReplicaId, broker: BrokerId| (mixed(self.settings.order ^ broker), replica);
+        let mine = place(self.me.replica, self.me.broker);
+        let others = record.in_sync.iter().filter(|&&replica| replica != record.leader.replica);
+        let places = others.filter_map(|&replica| Some(place(replica, *record.replicas.get(&replica)?)));
+        places.filter(|&other| other < mine).count() as Millis
+    }
+}
+
+/// A number that shows nothing of the one that it was made of (the last steps of splitmix64).
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mixed;
+
+    #[test]
+    fn brokers_have_another_order_with_another_number() {
+        let first = |order: u64| (1..=3).min_by_key(|broker| mixed(order ^ broker));
+
+        let firsts: Vec<usize> =
+            (1..=3).map(|broker| (0..300).filter(|&order| first(order) == Some(broker)).count()).collect();
+
+        assert!(
+            firsts.iter().all(|count| (60..140).contains(count)),
+            "each is the first as often as the others: {firsts:?}"
+        );
     }
 }

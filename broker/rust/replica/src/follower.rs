@@ -11,7 +11,7 @@ impl Replica {
     /// Follows the leader of an epoch that is promised.
     pub(crate) fn follow(&mut self, epoch: Epoch, leader: BrokerId) {
         let following = Following { epoch, leader: Some(leader), ..Following::of_none(self.now) };
-        self.state = State::Following(following);
+        self.state = State::Following(Box::new(following));
         self.compare();
     }
 
@@ -180,8 +180,8 @@ impl Replica {
         if following.stage == FollowingStage::Streaming {
             following.stage = FollowingStage::Comparing { asked: None };
         }
-        if is_refused {
-            following.heard = None;
+        if is_refused && following.heard.take().is_some() {
+            following.gone_since = now;
         }
     }
 }

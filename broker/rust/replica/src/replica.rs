@@ -26,7 +26,7 @@ impl Replica {
             record: None,
             links: BTreeMap::new(),
             ended_sessions: BTreeSet::new(),
-            state: State::Following(Following::of_none(now)),
+            state: State::Following(Box::new(Following::of_none(now))),
             asked: None,
             number: me.boot.rotate_left(32),
             effects: Vec::new(),
@@ -305,7 +305,7 @@ impl Replica {
 
     /// Stops leading; the next leader's beat says whom to follow.
     pub(crate) fn step_down(&mut self) {
-        self.state = State::Following(Following::of_none(self.now));
+        self.state = State::Following(Box::new(Following::of_none(self.now)));
     }
 
     /// The other brokers with a replica.

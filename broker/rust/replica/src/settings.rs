@@ -14,6 +14,9 @@ pub struct Settings {
     pub suspect_after: Millis,
     /// Followers with a higher rank wait this much longer, so that they rarely campaign together.
     pub stagger: Millis,
+    /// Which followers have a high rank. Shards with the same number and the same brokers in sync rank them alike, so that one broker mostly
+    /// leads all of them.
+    pub order: u64,
     /// A follower that yields leaves the others so much more time.
     pub yield_for: Millis,
     /// A leader whose disk has taken nothing for this time hands over, and does not campaign until it goes on.
@@ -41,6 +44,7 @@ impl Default for Settings {
             deliver_within: 1_500,
             suspect_after: 3_000,
             stagger: 150,
+            order: 0,
             yield_for: 2_000,
             stall_after: 5_000,
             shrink_after: 5_000,

@@ -34,7 +34,7 @@ pub(crate) struct Log {
 
 #[derive(Debug)]
 pub(crate) enum State {
-    Following(Following),
+    Following(Box<Following>),
     Leading(Box<Leading>),
     Halted(Halt),
 }
@@ -79,6 +79,8 @@ pub(crate) struct Following {
     pub leader: Option<BrokerId>,
     /// When the leader was last heard; `None` after its connection was refused.
     pub heard: Option<Millis>,
+    /// When the connection was refused first.
+    pub gone_since: Millis,
     /// It does not campaign before.
     pub waits_until: Millis,
     /// Since when it misses its leader and leaves it to others to campaign.
@@ -110,6 +112,7 @@ impl Following {
             epoch: 0,
             leader: None,
             heard: Some(now),
+            gone_since: 0,
             waits_until: 0,
             yields_since: None,
             session: 0,
