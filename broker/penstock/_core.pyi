@@ -522,6 +522,10 @@ class Shard:
     @property
     def shard_count(self) -> int:
         """How many shards the vhost has."""
+    def end_term(self) -> None:
+        """End the term of all shards of a vhost in a cluster: consumers are cancelled, and nothing more is stored."""
+    def count_shards(self, count: int) -> None:
+        """Say how many shards a vhost in a cluster has, which are all open. Raises StorageError and NotLedError."""
     def grow(self, count: int) -> None:
         """Create shards until there are so many (blocking, without the GIL). Raises StorageError; then it may be repeated."""
     def dedicate_queue(self, id: int) -> None:
@@ -1249,10 +1253,11 @@ class ClusterNode:
         page_cache_lost: bool,
         disk_free_bytes_min: int = 0,
         has_queues: bool = True,
+        order: int = 0,
     ) -> Replica:
         """Open the replica in a directory; `new_replica` becomes the identity of a blank one. Raises StorageError.
 
-        The node folds logs with queues by itself.
+        The node folds logs with queues by itself. Shards with the same `order` are mostly led by one broker.
         """
     def close_replica(self, shard: bytes) -> None:
         """Close the replica of a shard for good: its files may be deleted then."""
@@ -1308,6 +1313,12 @@ class Replica:
 
         They have messages only: queues, exchanges and routes follow, and `complete`, as after `Engine.open_shard`. They
         close when the term ends. Raises StorageError.
+        """
+    def lead_further(self, engine: Engine, vhost: Shard, number: int, epoch: int) -> bool:
+        """Do the same for a further shard of a vhost; `vhost` is its shard 0, opened before.
+
+        Returns False where its term is over, or may not yet begin. The term ends for all shards when it ends for one.
+        `Shard.count_shards` follows once all are open. Raises StorageError.
         """
     def begin_backup(self) -> ReplicaBackup:
         """Fix a copy of what is committed, also where this replica follows. Raises StorageError."""

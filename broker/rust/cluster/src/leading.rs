@@ -3,6 +3,7 @@
 //! Invariants: the queues are those at the log's end, and nothing but they appends to the log while the term lasts. They hear of what is
 //! committed in its order.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -12,7 +13,7 @@ use penstock_replica::Epoch;
 use penstock_replication::{Input, ReplicatedLog};
 
 use crate::lock::lock;
-use crate::place::{Led, Place};
+use crate::place::{Led, Place, take_back};
 use crate::shard::Shard;
 
 /// Why the queues of a shard could not be opened.
@@ -44,16 +45,44 @@ impl Shard {
     /// # Errors
     /// `Log` when the log cannot be read; `Engine` when the engine has ended.
     pub fn lead(&self, engine: &Engine, name: &str, epoch: Epoch) -> Result<Option<Arc<Queues>>, LeadError> {
+        self.open_queues(epoch, |directory, led| engine.lead(name, directory, led))
+    }
+
+    /// The same for a further shard of a virtual host, whose shard 0 was opened before. Their term is one: it ends for all of them when another
+    /// broker leads one, and then [`Shard::lead`] may begin another one in the same epochs.
+    ///
+    /// # Errors
+    /// As [`Shard::lead`]; `Engine` also where the term is over.
+    pub fn lead_further(
+        &self,
+        engine: &Engine,
+        vhost: &Arc<Queues>,
+        number: u16,
+        epoch: Epoch,
+    ) -> Result<Option<Arc<Queues>>, LeadError> {
+        self.open_queues(epoch, |directory, led| engine.lead_further(vhost, number, directory, led))
+    }
+
+    fn open_queues(
+        &self,
+        epoch: Epoch,
+        open: impl FnOnce(&Path, LedLog) -> Result<Arc<Queues>, Box<NotLed>>,
+    ) -> Result<Option<Arc<Queues>>, LeadError> {
         let upkeep = lock(&self.upkeep);
-        let queues = self.open_queues(engine, name, epoch);
+        let queues = self.open_kept_queues(epoch, open);
         drop(upkeep);
         queues
     }
 
     /// Called under the lock for upkeep.
-    fn open_queues(&self, engine: &Engine, name: &str, epoch: Epoch) -> Result<Option<Arc<Queues>>, LeadError> {
+    fn open_kept_queues(
+        &self,
+        epoch: Epoch,
+        open: impl FnOnce(&Path, LedLog) -> Result<Arc<Queues>, Box<NotLed>>,
+    ) -> Result<Option<Arc<Queues>>, LeadError> {
         let ticket = {
             let mut guard = self.lock();
+            take_back(&mut guard, false);
             match guard.as_mut().and_then(Place::ready_to_lead) {
                 Some((now, log)) if now == epoch => log.begin_state()?,
                 _ => return Ok(None),
@@ -69,7 +98,7 @@ impl Shard {
         let Some(Place::Here(replicated)) = guard.take() else { return Ok(None) };
         let (log, replicator) = replicated.into_parts();
         let replication = Arc::new(Told(Weak::clone(&self.this)));
-        match engine.lead(name, &self.directory, LedLog { log, state, stored_at_ms, replication }) {
+        match open(&self.directory, LedLog { log, state, stored_at_ms, replication }) {
             Ok(queues) => {
                 let led = Led { replicator, queues: Arc::clone(&queues), epoch };
                 led.term().hear_role(led.replicator.role());

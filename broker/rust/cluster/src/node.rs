@@ -166,7 +166,7 @@ impl Node {
     }
 
     /// Opens a replica; returns it with the state of its queues at the high watermark. `new_replica` is drawn: it becomes the identity of a
-    /// disk that has none.
+    /// disk that has none. Shards with the same `order` are led by one broker, as far as elections can choose.
     ///
     /// # Errors
     /// `Open`; `IsOpen`.
@@ -177,12 +177,13 @@ impl Node {
         log: LogOptions,
         contents: Contents,
         new_replica: ReplicaId,
+        order: u64,
     ) -> Result<(Arc<Shard>, FoldState), NodeError> {
         if self.shards.get(&id).is_some() {
             return Err(NodeError::IsOpen);
         }
         // Brokers wait until they have applied the entries of a command; see `Metadata.submit`.
-        let settings = Settings { tells_at_once: contents == Contents::Entries, ..self.options.replication };
+        let settings = Settings { tells_at_once: contents == Contents::Entries, order, ..self.options.replication };
         let options = Options {
             broker: self.options.peers.broker,
             boot: self.options.boot,

@@ -32,8 +32,9 @@ impl Led {
         Term { queues: Arc::clone(&self.queues), epoch: self.epoch }
     }
 
+    /// It may have ended in another shard of the virtual host, while this replica leads on.
     fn is_over(&self) -> bool {
-        !is_of(self.replicator.role(), self.epoch)
+        !is_of(self.replicator.role(), self.epoch) || self.queues.is_deposed()
     }
 }
 

@@ -67,7 +67,7 @@ impl Alone {
     fn start_with(log: LogOptions, directory: &Path, boot: u64) -> Self {
         let (sender, ended) = channel();
         let node = node::start(1, boot, Settings::default(), Arc::new(Heard(Mutex::new(sender))));
-        let (shard, _) = node.open(SHARD, directory, log, Contents::Entries, REPLICA).unwrap();
+        let (shard, _) = node.open(SHARD, directory, log, Contents::Entries, REPLICA, 0).unwrap();
         Self { node, shard, ended }
     }
 

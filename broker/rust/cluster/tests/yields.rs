@@ -62,7 +62,7 @@ fn a_replica_that_is_opened_later_leaves_it_to_others_to_lead_too() {
     );
 
     node.set_yields(true);
-    let (shard, _) = node.open(SHARD, directory.path(), node::log_options(), Contents::Queues, REPLICA).unwrap();
+    let (shard, _) = node.open(SHARD, directory.path(), node::log_options(), Contents::Queues, REPLICA, 0).unwrap();
     node.session(OTHER, false);
 
     let opened = Instant::now();

@@ -139,7 +139,29 @@ impl Engine {
     pub fn lead(&self, name: &str, directory: &Path, led: Led) -> Result<Arc<Shard>, Box<NotLed>> {
         match self.surroundings(name) {
             Ok(surroundings) => {
-                let shard = Shard::of_term(name, directory, led, surroundings);
+                let shard = Shard::of_term((name, LogNumber::VHOST), directory, led, surroundings);
+                self.add(&shard);
+                Ok(shard)
+            }
+            Err(error) => Err(Box::new(NotLed { log: led.log, error })),
+        }
+    }
+
+    /// Opens a further shard of a virtual host whose shard 0 was opened for a term, which is that of both from then on.
+    /// [`Shard::count_shards`] follows once all are open, and definitions after that.
+    ///
+    /// # Errors
+    /// The log, when the term is over.
+    pub fn lead_further(
+        &self,
+        vhost: &Arc<Shard>,
+        number: u16,
+        directory: &Path,
+        led: Led,
+    ) -> Result<Arc<Shard>, Box<NotLed>> {
+        match vhost.check_term() {
+            Ok(()) => {
+                let shard = vhost.open_further(number, directory, led);
                 self.add(&shard);
                 Ok(shard)
             }

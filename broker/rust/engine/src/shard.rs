@@ -367,10 +367,10 @@ impl Shard {
         }
         let others = self.others.all().into_iter().map(|(_, shard)| shard.close(false));
         let others = others.fold(Ok(()), Result::and);
-        if others.is_ok() && !delete {
+        if others.is_ok() && !delete && !self.is_replicated() {
             let mut guard = self.lock()?;
             if !guard.closed && guard.stopped.is_none() {
-                // Without it the next start asks the logs.
+                // Without it the next start asks the logs. Of a replicated log the end may still be cut.
                 let _ = guard.write_all_complete();
             }
         }

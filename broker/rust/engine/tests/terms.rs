@@ -1,6 +1,7 @@
 //! A shard of a replicated log, whose replica is the test: it says what is committed, and when the term is over.
 #![allow(clippy::unwrap_used)]
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -49,25 +50,61 @@ impl House {
     }
 
     fn open(&self) -> Log {
+        self.open_at(self.directory.path())
+    }
+
+    /// The log of a further shard.
+    fn open_further(&self, number: u16) -> Log {
+        let directory = self.further(number);
+        std::fs::create_dir_all(&directory).unwrap();
+        self.open_at(&directory)
+    }
+
+    fn further(&self, number: u16) -> PathBuf {
+        self.directory.path().join("logs").join(number.to_string())
+    }
+
+    fn open_at(&self, directory: &Path) -> Log {
         let options = LogOptions {
             segment_bytes_min: 4 << 10,
             segment_bytes_max: 64 << 10,
             is_bounded: true,
             ..LogOptions::default()
         };
-        Log::open(self.directory.path(), options).unwrap().log
+        Log::open(directory, options).unwrap().log
     }
 
-    /// Begins a term: the first record of its epoch is not committed yet.
-    fn lead(&mut self, mut log: Log) -> Arc<Shard> {
-        self.epoch += 1 << 32;
+    /// What the replica of a log has for its queues, once its epoch has begun.
+    fn begun(&self, mut log: Log) -> Led {
         log.follow_epoch(self.epoch, 0, Begun::default()).unwrap();
         log.write().unwrap();
         let state = log.begin_state().unwrap().perform().unwrap();
         assert_eq!(state.position, log.end());
         let stored_at_ms = log.newest_time().unwrap();
-        let replication = Arc::clone(&self.replica) as Arc<dyn Replication>;
-        let led = Led { log, state, stored_at_ms, replication };
+        Led { log, state, stored_at_ms, replication: Arc::clone(&self.replica) as Arc<dyn Replication> }
+    }
+
+    /// Begins a term over two logs, everything of it committed, with a queue in each.
+    fn lead_two(&mut self, first: Log, second: Log) -> [Arc<Shard>; 2] {
+        self.epoch += 1 << 32;
+        let Ok(shard) = self.engine.lead("/", self.directory.path(), self.begun(first)) else { panic!("it ended") };
+        let further = self.engine.lead_further(&shard, 1, &self.further(1), self.begun(second)).unwrap();
+        shard.count_shards(2).unwrap();
+        shard.place_queues([(STREAM, 1)]).unwrap();
+        shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+        shard.put_queue(STREAM, "more", false, None).unwrap();
+        shard.complete();
+        [&shard, &further].into_iter().for_each(|each| {
+            commit(each);
+            each.set_delivers(true);
+        });
+        [shard, further]
+    }
+
+    /// Begins a term: the first record of its epoch is not committed yet.
+    fn lead(&mut self, log: Log) -> Arc<Shard> {
+        self.epoch += 1 << 32;
+        let led = self.begun(log);
         let Ok(shard) = self.engine.lead("/", self.directory.path(), led) else { panic!("the engine has ended") };
         shard.put_queue(QUEUE, "jobs", false, None).unwrap();
         shard.complete();
@@ -368,4 +405,58 @@ fn an_engine_that_closes_leaves_the_log_to_its_replica() {
     commit(&shard);
     let mut log = end(&shard);
     log.append_mark(b"x", b"key", b"value").unwrap();
+}
+
+fn drain(shard: &Arc<Shard>, queue: QueueId) -> Vec<(String, bool)> {
+    let options = SubscriptionOptions { prefetch: 100, auto_ack: false, exclusive: false, pull: false };
+    take(&shard.home_of(queue).subscribe(queue, options).unwrap())
+}
+
+#[test]
+fn a_message_is_confirmed_where_the_log_of_its_queue_is_committed() {
+    let mut house = House::new();
+    let (first, second) = (house.open(), house.open_further(1));
+    let [shard, further] = house.lead_two(first, second);
+    let (here, there) = (try_publish(&shard, "jobs", "here").unwrap(), try_publish(&shard, "more", "there").unwrap());
+
+    commit(&shard);
+
+    assert!(here.are_synced() && !there.are_synced());
+    assert_eq!((drain(&shard, QUEUE), drain(&shard, STREAM)), (fresh(&["here"]), vec![]));
+    commit(&further);
+    assert!(there.are_synced());
+    assert_eq!(drain(&shard, STREAM), fresh(&["there"]));
+    assert_eq!(shard.shard_count().unwrap(), 2);
+}
+
+#[test]
+fn the_term_of_all_shards_ends_with_that_of_one_and_another_one_may_begin() {
+    let mut house = House::new();
+    let (first, second) = (house.open(), house.open_further(1));
+    let [shard, further] = house.lead_two(first, second);
+    drop(try_publish(&shard, "jobs", "here").unwrap());
+    drop(try_publish(&shard, "more", "there").unwrap());
+    [&shard, &further].into_iter().for_each(|each| commit(each));
+
+    let second = end(&further);
+
+    assert!(shard.is_deposed() && house.engine.shard("/").is_none());
+    assert!(is_not_leading(try_publish(&shard, "jobs", "late")) && is_not_leading(try_publish(&shard, "more", "late")));
+    let first = end(&shard);
+    let [again_first, _further] = house.lead_two(first, second);
+    assert_eq!((drain(&again_first, QUEUE), drain(&again_first, STREAM)), (again(&["here"]), again(&["there"])));
+}
+
+#[test]
+fn a_shard_that_is_missing_is_not_counted_and_one_is_not_opened_after_the_end() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+
+    assert!(matches!(shard.count_shards(2), Err(EngineError::NoShard(1, _))));
+    shard.end_term();
+
+    let led = house.begun(house.open_further(1));
+    let refused = house.engine.lead_further(&shard, 1, &house.further(1), led).err().unwrap();
+    assert!(matches!(refused.error, EngineError::NotLeading(_)), "{:?}", refused.error);
 }

@@ -171,7 +171,7 @@ impl PyNode {
 
     #[pyo3(signature = (
         shard, directory, *, new_replica, segment_bytes_min, segment_bytes_max, page_cache_lost, disk_free_bytes_min = 0,
-        has_queues = true
+        has_queues = true, order = 0
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn open(
@@ -185,6 +185,7 @@ impl PyNode {
         page_cache_lost: bool,
         disk_free_bytes_min: u64,
         has_queues: bool,
+        order: u64,
     ) -> PyResult<PyReplica> {
         let (node, id, new_replica) = (self.node()?, id_of("shard", shard)?, replica_of(new_replica)?);
         let log = LogOptions {
@@ -195,7 +196,7 @@ impl PyNode {
             ..LogOptions::default()
         };
         let contents = if has_queues { Contents::Queues } else { Contents::Entries };
-        let opened = py.detach(|| node.open(id, Path::new(directory), log, contents, new_replica));
+        let opened = py.detach(|| node.open(id, Path::new(directory), log, contents, new_replica, order));
         match opened {
             Ok((shard, _)) => Ok(PyReplica::new(shard, directory)),
             Err(error) => Err(of_replica(py, directory, "cannot be opened", &error)),

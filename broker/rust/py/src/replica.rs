@@ -108,6 +108,21 @@ impl PyReplica {
         }
     }
 
+    fn lead_further(
+        &self,
+        py: Python<'_>,
+        engine: &PyEngine,
+        vhost: &PyShard,
+        number: u16,
+        epoch: u64,
+    ) -> PyResult<bool> {
+        let led = py.detach(|| self.shard.lead_further(&engine.engine, &vhost.shard, number, epoch));
+        match led {
+            Ok(queues) => Ok(queues.is_some()),
+            Err(error) => Err(of_replica(py, &self.directory, "cannot open its queues", &error)),
+        }
+    }
+
     fn begin_backup(&self, py: Python<'_>) -> PyResult<PyReplicaBackup> {
         let begun = py.detach(|| self.shard.begin_backup()).ok_or_else(not_open)?;
         let ticket = begun.map_err(|error| of_replica(py, &self.directory, "cannot be backed up", &error))?;

@@ -116,6 +116,14 @@ impl PyShard {
         py.detach(|| self.shard.complete());
     }
 
+    fn end_term(&self, py: Python<'_>) {
+        py.detach(|| self.shard.end_term());
+    }
+
+    fn count_shards(&self, py: Python<'_>, count: u16) -> PyResult<()> {
+        self.with(py, |shard| shard.count_shards(count))
+    }
+
     /// How many shards the vhost has.
     #[getter]
     fn shard_count(&self, py: Python<'_>) -> PyResult<u16> {

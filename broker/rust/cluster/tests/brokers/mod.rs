@@ -84,7 +84,7 @@ impl Broker {
         let heard = Arc::new(Heard::default());
         let node = Arc::new(node::start(number, node::micros(), Settings::default(), Arc::clone(&heard) as _));
         let identity = u128::from(number) + 100;
-        let (shard, _) = node.open(SHARD, &directory, node::log_options(), Contents::Queues, identity).unwrap();
+        let (shard, _) = node.open(SHARD, &directory, node::log_options(), Contents::Queues, identity, 0).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let questions = {
             let (node, coordinator, is_over) = (Arc::clone(&node), Arc::clone(coordinator), Arc::clone(&is_over));

@@ -87,7 +87,7 @@ pub fn run(number: u64, directory: &Path, shard_count: u8, identity: u128) {
     for shard in 0..shard_count {
         let folder = directory.join(shard.to_string());
         std::fs::create_dir_all(&folder).unwrap();
-        let (opened, _) = node.open([shard; 16], &folder, node::log_options(), Contents::Queues, identity).unwrap();
+        let (opened, _) = node.open([shard; 16], &folder, node::log_options(), Contents::Queues, identity, 0).unwrap();
         shards.insert(shard, opened);
     }
     output.say(&format!("listens {}", node.address().unwrap().port()));

@@ -76,12 +76,12 @@ impl Shard {
     }
 
     /// A shard of a replicated log for the term that has begun.
-    pub(crate) fn of_term(name: &str, directory: &Path, led: Led, around: Surroundings) -> Arc<Shard> {
+    pub(crate) fn of_term(place: (&str, LogNumber), directory: &Path, led: Led, around: Surroundings) -> Arc<Shard> {
         let Led { log, state, stored_at_ms, replication } = led;
         let (corruptions, recovery) = (Corruptions::default(), Recovery::default());
         let replication = Some(replication);
         let found = Found { log, state, stored_at_ms, corruptions, recovery, recovery_ms: 0.0, replication };
-        Shard::with(found, (name, LogNumber::VHOST), directory, around, None)
+        Shard::with(found, place, directory, around, None)
     }
 
     fn with(
