@@ -12,6 +12,7 @@ from penstock.cluster.meta.commands import (
     Joined,
     MetaAnswer,
     MetaCommand,
+    PlaceVhost,
     RemoveBroker,
     Request,
 )
@@ -94,3 +95,22 @@ def test_a_broker_is_removed_that_has_no_replicas() -> None:
 def test_a_broker_that_cannot_be_named_or_reached_is_not_added(broker: str, peers: str) -> None:
     with pytest.raises(InvalidArgumentError):
         Cluster().do(AddBroker(BrokerName(broker), peers))
+
+
+def test_all_shards_of_a_virtual_host_are_on_the_same_brokers_and_move_together() -> None:
+    cluster = Cluster()
+    assert cluster.do(CreateVhost(SHOP, 3)) == Done()
+    shards = cluster.state.shards_of(SHOP)
+    assert [shard.split(".")[1] for shard in shards] == ["0", "1", "2"]
+    assert [cluster.state.placement[shard] for shard in shards] == [(FIRST,)] * 3
+    cluster.do(AddBroker(NEW, PEERS))
+    cluster.join(NEW, 0)
+
+    assert cluster.do(PlaceVhost(SHOP, (FIRST, NEW), (FIRST,))) == Done()
+
+    assert [cluster.state.placement[shard] for shard in shards] == [(FIRST, NEW)] * 3
+    assert cluster.do(PlaceVhost(SHOP, (FIRST, NEW), (FIRST, NEW))) == Done(0)
+    with pytest.raises(PreconditionFailedError, match="placed by another call"):
+        cluster.do(PlaceVhost(SHOP, (NEW,), (FIRST,)))
+    with pytest.raises(PreconditionFailedError, match="has 4 replicas"):
+        cluster.do(RemoveBroker(FIRST))

@@ -11,7 +11,7 @@ import pytest
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.changes import BrokerPut
-from penstock.cluster.meta.commands import Addresses, PlaceShard
+from penstock.cluster.meta.commands import Addresses, PlaceVhost
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.cluster.shard_calls import HandOver
@@ -75,9 +75,9 @@ class World:
     def shards_of(self, _: VhostName) -> list[str]:
         return [SHARD]
 
-    async def submit(self, command: PlaceShard) -> Done:
-        assert command.replaces == self.placement[command.shard]
-        self.placement[command.shard] = command.brokers
+    async def submit(self, command: PlaceVhost) -> Done:
+        assert (command.vhost, command.replaces) == (VHOST, self.placement[SHARD])
+        self.placement[SHARD] = command.brokers
         return Done(int(command.brokers != command.replaces))
 
     def record(self, shard: str) -> ShardRecord:

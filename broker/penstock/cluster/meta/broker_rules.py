@@ -13,13 +13,14 @@ from penstock.cluster.meta.commands import (
     JoinBroker,
     Joined,
     MetaAnswer,
-    PlaceShard,
+    PlaceVhost,
     RemoveBroker,
     SetDraining,
     SetReplicaCount,
 )
 from penstock.cluster.meta.pending import PendingState
 from penstock.cluster.meta.placement import REPLICA_COUNTS
+from penstock.cluster.meta.state import shard_name
 from penstock.cluster.record import BrokerName
 from penstock.metadata.effects import Done
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError, Thing
@@ -113,11 +114,10 @@ def set_replica_count(state: PendingState, command: SetReplicaCount, _: int) -> 
     return Done(), [ReplicaCountSet(command.count)]
 
 
-def place_shard(state: PendingState, command: PlaceShard, _: int) -> _Decided:
-    thing = Thing("shard", command.shard)
-    if command.shard not in state.placement:
-        raise NotFoundError(thing, "list the shards and check the name")
-    if state.placement[command.shard] != command.replaces:
+def place_vhost(state: PendingState, command: PlaceVhost, _: int) -> _Decided:
+    thing, count = Thing("vhost", command.vhost), state.vhost(command.vhost).shard_count
+    shards = [shard_name(command.vhost, shard, state.numbers[command.vhost]) for shard in range(count)]
+    if state.placement[shards[0]] != command.replaces:
         rule, way_out = "has been placed by another call", "read its brokers and choose again"
         raise PreconditionFailedError(thing, rule, way_out)
     for broker in command.brokers:
@@ -126,8 +126,8 @@ def place_shard(state: PendingState, command: PlaceShard, _: int) -> _Decided:
         raise InvalidArgumentError(thing, "needs different brokers, at least one", "name them", field="brokers")
     if command.brokers == command.replaces:
         return Done(0), []
-    state.placement[command.shard] = command.brokers
-    return Done(), [ShardPlaced(command.shard, command.brokers)]
+    state.placement |= dict.fromkeys(shards, command.brokers)
+    return Done(), [ShardPlaced(shard, command.brokers) for shard in shards]
 
 
 def _get(state: PendingState, broker: BrokerName) -> BrokerPut:

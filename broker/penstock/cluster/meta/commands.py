@@ -134,6 +134,7 @@ class FoundCluster:
     user: str
     password_hash: str
     algorithm: str
+    shard_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +176,10 @@ class SetReplicaCount:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceShard:
-    """Choose the brokers of a shard, if it still has the brokers that the choice replaces."""
+class PlaceVhost:
+    """Choose the brokers of all shards of a virtual host, if it still has the brokers that the choice replaces."""
 
-    shard: str
+    vhost: VhostName
     brokers: tuple[BrokerName, ...]
     replaces: tuple[BrokerName, ...]
 
@@ -202,7 +203,7 @@ MetaCommand: TypeAlias = (
     | RemoveBroker
     | SetDraining
     | SetReplicaCount
-    | PlaceShard
+    | PlaceVhost
 )
 
 

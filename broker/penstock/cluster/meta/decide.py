@@ -23,7 +23,7 @@ from penstock.cluster.meta.commands import (
     JoinBroker,
     MetaAnswer,
     MetaCommand,
-    PlaceShard,
+    PlaceVhost,
     PutUser,
     RemoveBroker,
     Request,
@@ -92,7 +92,7 @@ def _found_cluster(state: PendingState, command: FoundCluster, session: int) -> 
     everything = PermissionRecord(".*", ".*", ".*")
     tags = ("administrator",)
     rules: list[MetaCommand] = [
-        CreateVhost(command.vhost),
+        CreateVhost(command.vhost, command.shard_count),
         PutUser(command.user, tags, command.password_hash, command.algorithm),
         SetPermission(command.user, command.vhost, everything),
     ]
@@ -114,12 +114,13 @@ def _grow_vhost(state: PendingState, command: GrowVhost, _: int) -> _Decided:
 
 
 def _placed(state: PendingState, vhost: VhostName, first: int, end: int) -> list[MetaChange]:
-    """Place new shards, each on the brokers with the fewest replicas."""
+    """Place new shards on the brokers with the fewest replicas, all shards of a virtual host on the same ones."""
     changes: list[MetaChange] = []
+    brokers = state.placement.get(shard_name(vhost, 0, state.numbers[vhost])) or place(state.placement, state.usable())
     for number in range(first, end):
         shard = shard_name(vhost, number, state.numbers[vhost])
-        state.placement[shard] = place(state.placement, state.usable())
-        changes.append(ShardPlaced(shard, state.placement[shard]))
+        state.placement[shard] = brokers
+        changes.append(ShardPlaced(shard, brokers))
     return changes
 
 
@@ -156,5 +157,5 @@ _RULES: Final[Mapping[type, Callable[[PendingState, Any, int], _Decided]]] = {
     RemoveBroker: broker_rules.remove,
     SetDraining: broker_rules.set_draining,
     SetReplicaCount: broker_rules.set_replica_count,
-    PlaceShard: broker_rules.place_shard,
+    PlaceVhost: broker_rules.place_vhost,
 }

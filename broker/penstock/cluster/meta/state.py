@@ -68,7 +68,7 @@ class MetaState:
     """Everything that the cluster's brokers agree on.
 
     Invariants: each broker's session is in `sessions`, and no other is; the owner of a volatile thing is a session; a
-    shard is placed if and only if its virtual host has it.
+    shard is placed if and only if its virtual host has it, and all shards of a virtual host on the same brokers.
     """
 
     def __init__(self) -> None:
@@ -134,6 +134,7 @@ class MetaState:
         assert all(0 < number < self.next_vhost for number in self.numbers.values())
         shards = {shard for name in self.vhosts for shard in self.shards_of(name)}
         assert shards == self.placement.keys()
+        assert all(len({self.placement[shard] for shard in self.shards_of(name)}) == 1 for name in self.vhosts)
         for vhost in self.vhosts.values():
             vhost.check_invariants()
 
@@ -274,6 +275,12 @@ def shard_name(vhost: VhostName, shard: int, number: int) -> str:
     It has the number of the virtual host, because the record of one that was deleted stays there.
     """
     return f"{directory_name(vhost)}.{shard}.{number}"
+
+
+def shard_number(name: str) -> int:
+    """Return which shard of its virtual host has a name at the coordinator; 0 for the metadata."""
+    parts = name.split(".")
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0
 
 
 def _fits(is_so: bool, problem: str) -> None:

@@ -4,7 +4,7 @@ The metadata says on which brokers replicas are to be, so a move outlives every 
 The leader carries it out, one replica at a time; see `cluster.moves`.
 """
 
-from penstock.cluster.meta.commands import PlaceShard
+from penstock.cluster.meta.commands import PlaceVhost
 from penstock.cluster.record import BrokerName
 from penstock.metadata.effects import Done
 from penstock.model.errors import InvalidArgumentError, NotFoundError, PreconditionFailedError, Thing
@@ -25,12 +25,12 @@ class ReplicaMoves:
         state, thing = self._view.metadata.state, Thing("vhost", vhost)
         if vhost not in state.vhosts:
             raise NotFoundError(thing, "check the name")
-        (shard,) = state.shards_of(vhost)
+        shard = state.shards_of(vhost)[0]
         before = state.placement[shard]
         after = placed_after(thing, before, source, to)
         if to and to not in before:
             self._check_new(to)
-        answer = await self._view.metadata.submit(PlaceShard(shard, after, before))
+        answer = await self._view.metadata.submit(PlaceVhost(vhost, after, before))
         return PlacedReplicas(shard, after, isinstance(answer, Done) and bool(answer.count))
 
     def _check_new(self, broker: BrokerName) -> None:
