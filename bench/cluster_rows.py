@@ -52,7 +52,7 @@ def serving(load: Load) -> Iterator[Serving]:
     """Start a cluster with blank disks."""
     root = folder(load) / "cluster"
     root.mkdir()
-    with ServingCluster(root) as cluster:
+    with ServingCluster(root, shards=1) as cluster:
         cluster.until_all_in_sync()
         leader = cluster.leader()
         yield Serving(cluster, leader, replace(load, broker=cluster.brokers[leader]))

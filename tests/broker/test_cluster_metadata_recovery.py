@@ -106,7 +106,7 @@ def recovered(result: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_the_metadata_goes_on_from_a_broker_that_lagged(tmp_path: Path) -> None:
-    with ServingCluster(tmp_path) as cluster, ThreadPoolExecutor() as threads:
+    with ServingCluster(tmp_path, shards=1) as cluster, ThreadPoolExecutor() as threads:
         lost, cut_off, left = lag(cluster)
         refused = recover(cluster, lost, cut_off, "--accept-loss")
         assert (refused.returncode, "is led by broker" in refused.stderr) == (1, True), refused

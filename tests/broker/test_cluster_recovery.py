@@ -81,7 +81,7 @@ def recovered(result: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_a_virtual_host_goes_on_from_a_replica_that_lagged(tmp_path: Path) -> None:
-    with ServingCluster(tmp_path) as cluster:
+    with ServingCluster(tmp_path, shards=1) as cluster:
         leader, other, left = lag(cluster)
         refused = recover(cluster, other, other, "--accept-loss")
         assert (refused.returncode, f"is led by broker '{leader}'" in refused.stderr) == (1, True), refused

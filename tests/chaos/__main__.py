@@ -36,7 +36,8 @@ def main() -> int:
     seed = options.seed or Random().randrange(1, 1_000_000)
     console.print(f"CHAOS_SEED={seed} CHAOS_MINUTES={options.minutes:g} CHAOS_KINDS={','.join(kinds)}")
     directory = options.directory / str(seed)
-    plan = Plan(seed, options.minutes * 60, kinds, options.rate, directory, options.faults, keeps=options.keep)
+    length = (options.minutes * 60, kinds, options.rate, directory, options.faults)
+    plan = Plan(seed, *length, keeps=options.keep, shards=options.shards)
     with Network(NAMES) if has_network else Loopback(NAMES) as network:
         return 1 if run_faults(plan, network, console).wrong else 0
 
@@ -52,6 +53,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=float,
         default=float(os.environ.get("CHAOS_RATE") or 500),
         help="messages a second of each publisher; 0: as many as are confirmed",
+    )
+    parser.add_argument(
+        "--shards", type=int, default=int(os.environ.get("CHAOS_SHARDS") or 3), help="shards of each virtual host"
     )
     parser.add_argument("--directory", type=Path, default=Path("target/chaos"), help="for data and logs")
     parser.add_argument("--keep", action="store_true", help="leave data and logs")

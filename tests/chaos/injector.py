@@ -130,7 +130,8 @@ class Injector:
 
 def _damage(data_dir: Path, fault: Fault) -> None:
     """Change or cut the largest file of a broker's logs."""
-    log = max(data_dir.glob("*/msgs.*"), key=lambda path: path.stat().st_size, default=None)
+    logs = (path for pattern in ("*/msgs.*", "*/logs/*/msgs.*") for path in data_dir.glob(pattern))
+    log = max(logs, key=lambda path: path.stat().st_size, default=None)
     if log is None or not log.stat().st_size:
         return
     at = int(fault.picks[1] * log.stat().st_size)

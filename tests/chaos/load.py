@@ -57,10 +57,11 @@ class Flow:
 class Load:
     """It is prepared, started, stopped and drained, in this order."""
 
-    def __init__(self, cluster: ServingCluster, random: Random, rate: float) -> None:
+    def __init__(self, cluster: ServingCluster, random: Random, rate: float, shards: int) -> None:
         self.flows: list[Flow] = []
         self._cluster = cluster
         self._rate = rate
+        self._shards = shards
         self._addresses = {name: broker.address for name, broker in cluster.brokers.items()}
         token = base64.b64encode(":".join(USER).encode()).decode()
         self._credentials = (("authorization", f"Basic {token}"),)
@@ -148,7 +149,7 @@ class Load:
         yield self.declarer
 
     def _create(self, root: penstock.Connection, vhost: str) -> Leader:
-        root.admin.create_vhost(vhost)
+        root.admin.create_vhost(vhost, self._shards)
         root.admin.set_permission(USER[0], vhost, configure=".*", write=".*", read=".*")
         (broker, *_) = self._cluster.brokers.values()
         with penstock.connect(broker.uri(vhost, *USER)) as connection:

@@ -54,6 +54,8 @@ class Plan:
     """Whether data and logs are left."""
     pace: Pace | None = None
     """The times of the faults, where they are not drawn by kind."""
+    shards: int = 1
+    """The shards of each virtual host."""
     program: str | None = None
     """The command `penstock` of the brokers, where it is not that of this checkout."""
 
@@ -74,7 +76,9 @@ def run(plan: Plan, places: Mapping[str, Place], console: Console, script: "Scri
     with ExitStack() as running:
         needs_disks = not DISK_KINDS.isdisjoint(plan.kinds)
         disks = running.enter_context(Disks(plan.directory, places)) if needs_disks else None
-        cluster = running.enter_context(ServingCluster(plan.directory, *shared, places=places, program=plan.program))
+        cluster = running.enter_context(
+            ServingCluster(plan.directory, *shared, places=places, program=plan.program, shards=1)
+        )
         try:
             found = Run(plan, cluster, disks, console).run(script)
         except BrokerError as error:
@@ -110,7 +114,7 @@ class Run:
         self.cluster = cluster
         self.disks = disks
         self.may_halt: set[str] = set()
-        self.load = Load(cluster, Random(plan.seed), plan.rate)
+        self.load = Load(cluster, Random(plan.seed), plan.rate, plan.shards)
         self.records: list[FaultRecord] = []
         self.wrong: list[str] = []
         self._console = console

@@ -31,9 +31,9 @@ def done(cluster: ServingCluster, at: str, *arguments: str) -> Any:
 
 
 def shards(cluster: ServingCluster, at: str) -> dict[str | None, ClusterShard]:
-    """Return the shards by virtual host, None for the metadata."""
+    """Return the first shard of each virtual host, None for the metadata."""
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        return {shard.vhost: shard for shard in cluster_status(connection).shards}
+        return {shard.vhost: shard for shard in reversed(cluster_status(connection).shards)}
 
 
 @contextmanager

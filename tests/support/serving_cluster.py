@@ -32,9 +32,13 @@ class ServingCluster:
         places: Mapping[str, Place] | None = None,
         program: str | None = None,
         names: Sequence[str] = NAMES,
+        shards: int | None = None,
     ) -> None:
-        """Make brokers; `program` is their command, where it is not that of this checkout."""
-        self._root, self._flags, self._program = root, flags, program
+        """Make brokers; `program` is their command, where it is not that of this checkout.
+
+        `shards` are those of the virtual host `/`; None for as many as in this run of the tests.
+        """
+        self._root, self._flags, self._program, self._shards = root, flags, program, shards
         self._places = places or {}
         self._secret = root / "secret"
         self._secret.write_text("0123456789abcdef0123456789abcdef\n")
@@ -69,7 +73,7 @@ class ServingCluster:
             *("--cluster-peers", self._peers[name], "--cluster-coordinator", f"file:{self.coordinator}"),
             *("--cluster-secret-file", str(self._secret)),
             *self._flags,
-            shards=1,
+            shards=self._shards,
             place=self._places.get(name, LOOPBACK),
             program=self._program,
         )

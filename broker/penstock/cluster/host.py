@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from penstock.cluster.coordinator import Coordinator, Refused, Version, Versioned
 from penstock.cluster.early import EarlyMessages
+from penstock.cluster.gathering import in_sync_in_all, leader_of_all
 from penstock.cluster.heirs import heirs
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, Recovery, ReplicaId, ShardRecord
@@ -68,6 +69,8 @@ class ReplicaOptions:
     disk_free_bytes_min: int = 0
     has_queues: bool = True
     """The node folds the logs of queues by itself."""
+    order: int = 0
+    """Shards with the same number are mostly led by one broker."""
 
 
 class PeerReceiver(Protocol):
@@ -94,6 +97,8 @@ class ClusterHost:
         self._yields = False
         self._is_closed = False
         self._shards: dict[bytes, str] = {}
+        self._groups: dict[bytes, tuple[bytes, ...]] = {}
+        """The shards of a virtual host that are led together, for each of them that is not alone."""
         self._replicas: dict[bytes, HostedReplica] = {}
         self._receivers: dict[bytes, PeerReceiver] = {}
         self._early = EarlyMessages()
@@ -182,6 +187,7 @@ class ClusterHost:
                 page_cache_lost=options.page_cache_lost,
                 disk_free_bytes_min=options.disk_free_bytes_min,
                 has_queues=options.has_queues,
+                order=options.order,
             )
         )
         replica = self._replicas[key] = HostedReplica(native, key)
@@ -204,6 +210,17 @@ class ClusterHost:
         replica.close()
         await asyncio.to_thread(self._node.close_replica, key)
         self._shards.pop(key, None)
+
+    def group(self, shards: Sequence[str]) -> None:
+        """Hear the shards of a virtual host, in their order: one broker is to lead all of them."""
+        keys = tuple(shard_id(self.me.cluster, shard) for shard in shards)
+        if len(keys) > 1:
+            self._groups |= dict.fromkeys(keys, keys)
+
+    def ungroup(self, shards: Sequence[str]) -> None:
+        """Forget a virtual host."""
+        for shard in shards:
+            self._groups.pop(shard_id(self.me.cluster, shard), None)
 
     async def place(self, replica: HostedReplica, brokers: Sequence[BrokerName]) -> None:
         """Have a replica, while it leads, bring in these brokers one after the other, and take the others out."""
@@ -282,7 +299,7 @@ class ClusterHost:
         return None if replica is None else replica.role.epoch
 
     async def hand_over(self, shard: bytes, to: BrokerName | None = None) -> bool:
-        """Ask a replica in sync to lead a shard: that of a broker, or any.
+        """Ask a replica in sync to lead a shard: that of a broker, or any, which is the same for all shards of a group.
 
         Return whether there is one and this broker leads. One whose broker is drained is asked if there is no other.
         """
@@ -290,20 +307,45 @@ class ClusterHost:
         if replica is None or self.epoch_of(shard) is None:
             return False
         able = self.heirs_of(shard)
+        if to is None and shard in self._groups and able:
+            records, kept = self._records_of_group(shard), set(able.values()) - self.draining or set(able.values())
+            to = leader_of_all(records, {broker for each in records for broker in each.replicas.values()} - kept)
         wanted = [each for each, broker in able.items() if to in (None, broker)]
-        kept = [each for each in wanted if able[each] not in self.draining]
+        kept_replicas = [each for each in wanted if able[each] not in self.draining]
         if wanted:
-            await replica.hand_over(secrets.choice(kept or wanted))
+            await replica.hand_over(secrets.choice(kept_replicas or wanted))
         return bool(wanted)
 
     def heirs_of(self, shard: bytes) -> Mapping[ReplicaId, BrokerName]:
-        """Return the replicas that may lead a shard in place of this broker's, with their brokers."""
+        """Return the replicas that may lead a shard in place of this broker's, with their brokers.
+
+        They are in sync in all shards that are led together with it, as far as those are known.
+        """
         found = self._records.get(shard)
-        return {} if found is None else heirs(found.record, self.me.name, self.is_connected)
+        if found is None:
+            return {}
+        able = in_sync_in_all(self._records_of_group(shard))
+        others = heirs(found.record, self.me.name, self.is_connected)
+        return {replica: broker for replica, broker in others.items() if broker in able}
+
+    def leader_of_group(self, shard: bytes) -> BrokerName | None:
+        """Return the broker that is to lead all shards of a group; None where none can, or not all are known."""
+        records = self._records_of_group(shard)
+        is_whole = len(records) == len(self._groups.get(shard, (shard,)))
+        return leader_of_all(records, self.draining) if is_whole else None
+
+    def _records_of_group(self, shard: bytes) -> list[ShardRecord]:
+        """Return the known records of the shards that are led together with one."""
+        found = (self._records.get(each) for each in self._groups.get(shard, (shard,)))
+        return [each.record for each in found if each is not None]
 
     def led(self) -> list[HostedReplica]:
-        """Return the replicas of this broker that lead."""
-        return [replica for replica in self._replicas.values() if replica.role.epoch is not None]
+        """Return the replicas of this broker that lead. Of shards that are led together only the first one counts."""
+        replicas = self._replicas.values()
+        return [each for each in replicas if each.role.epoch is not None and self._is_first(each.shard)]
+
+    def _is_first(self, shard: bytes) -> bool:
+        return self._groups.get(shard, (shard,))[0] == shard
 
     def _take(self) -> None:
         for event in self._node.take():
@@ -421,7 +463,9 @@ class ClusterHost:
             return
         self._log_recoveries(key, () if before is None else before.record.recoveries, found.record.recoveries)
         self._records[key] = found
-        receiver = self._receivers.get(key)
+        replica, receiver = self._replicas.get(key), self._receivers.get(key)
+        if replica is not None:
+            replica.heard()
         if receiver is not None and before is not None and before.record.leader.broker != found.record.leader.broker:
             receiver.deposed(self.translation.number_of(before.record.leader.broker))
 

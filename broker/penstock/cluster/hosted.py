@@ -38,6 +38,8 @@ class HostedReplica:
         self._token = 0
         self._has_heard = False
         self._is_closed = False
+        self.heard: Callable[[], None] = lambda: None
+        """It is called when the role changes, or the record of the shard."""
 
     @property
     def replica(self) -> str:
@@ -114,6 +116,13 @@ class HostedReplica:
         """
         return await asyncio.to_thread(self._native.lead, engine, name, epoch)
 
+    async def lead_further(self, engine: Engine, vhost: Shard, number: int, epoch: int) -> bool:
+        """Do the same for a further shard of a virtual host whose shard 0 is open; return False in place of None.
+
+        Raises StorageError, also where the term of that shard is over.
+        """
+        return await asyncio.to_thread(self._native.lead_further, engine, vhost, number, epoch)
+
     async def place(self, brokers: Sequence[int]) -> None:
         """Say which brokers are to have a replica, by their numbers."""
         await asyncio.to_thread(self._native.place, brokers)
@@ -131,6 +140,7 @@ class HostedReplica:
         self._has_heard = True
         self.role = role
         self.wake()
+        self.heard()
 
     def take_committed(self, below: int) -> None:
         self.committed = max(self.committed, below)

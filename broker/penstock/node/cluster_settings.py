@@ -66,6 +66,4 @@ def _problem_of_parts(values: Values, brokers: Mapping[str, str]) -> str:
     host = host_of(values["cluster_peers"])
     if not given and host != "localhost" and not is_loopback(host):
         return f"cluster_peers can be reached from other machines; set {', '.join(_TLS)}, or listen on loopback"
-    if values["default_vhost_shards"] != 1:
-        return "default_vhost_shards has to be 1 in a cluster, where each virtual host has one shard; leave it out"
     return ""

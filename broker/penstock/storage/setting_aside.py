@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.jsonfiles import sync_directory
+from penstock.storage.vhost_files import SHARDS
 
 SET_ASIDE: Final = "set-aside"
 """The folder in the data directory."""
@@ -25,11 +26,12 @@ OF_A_LOG: Final = re.compile(
 
 def set_aside(directory: Path, replica: str) -> Path:
     """Move the log of a replica out of its folder, and return where it is. Blocks. Raises StorageError."""
-    moving = directory.parent / SET_ASIDE / f"{directory.name}.{replica}{_MOVING}"
+    data, name = _named(directory)
+    moving = data / SET_ASIDE / f"{name}.{replica}{_MOVING}"
     try:
         moving.mkdir(mode=0o750, parents=True, exist_ok=True)
         sync_directory(moving.parent)
-        sync_directory(directory.parent)
+        sync_directory(data)
         return _move(directory, moving)
     except OSError as error:
         raise _failed(directory, error) from error
@@ -37,11 +39,20 @@ def set_aside(directory: Path, replica: str) -> Path:
 
 def complete(directory: Path) -> None:
     """Complete a move that was interrupted. Blocks. Raises StorageError."""
+    data, name = _named(directory)
     try:
-        for moving in (directory.parent / SET_ASIDE).glob(f"{directory.name}.*{_MOVING}"):
+        for moving in (data / SET_ASIDE).glob(f"{name}.*{_MOVING}"):
             _move(directory, moving)
     except OSError as error:
         raise _failed(directory, error) from error
+
+
+def _named(directory: Path) -> tuple[Path, str]:
+    """Return the data directory, and the name of a log there, with the number of a further shard."""
+    if directory.parent.name != SHARDS:
+        return directory.parent, directory.name
+    vhost = directory.parent.parent
+    return vhost.parent, f"{vhost.name}-{directory.name}"
 
 
 def _move(directory: Path, moving: Path) -> Path:

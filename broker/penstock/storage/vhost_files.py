@@ -30,6 +30,25 @@ def shard_directory(path: Path, shard: int) -> Path:
     return path / SHARDS / str(shard) if shard else path
 
 
+def shard_directories(path: Path) -> list[Path]:
+    """Return the folders of the logs of a vhost's shards that are there, in their order. Blocks."""
+    numbers = sorted(int(found.name) for found in (path / SHARDS).glob("*") if found.name.isdecimal())
+    return [path, *(shard_directory(path, number) for number in numbers if number)]
+
+
+def make_shard_directory(path: Path, shard: int) -> Path:
+    """Make the folder of a shard's log, whose name is on the disk when this returns. Blocks. Raises StorageError."""
+    directory = shard_directory(path, shard)
+    try:
+        for folder in (directory.parent, directory) if shard else ():
+            folder.mkdir(mode=0o750, exist_ok=True)
+            # An earlier attempt may have ended before its sync.
+            sync_directory(folder.parent)
+    except OSError as error:
+        raise _unusable(directory, "made", error) from error
+    return directory
+
+
 def create_vhost_directory(path: Path, name: str) -> None:
     """Make an empty directory; first remove the rest of an interrupted creation or deletion. Blocks."""
     try:

@@ -18,13 +18,14 @@ from penstock.metadata import VhostTopology
 from penstock.model.errors import StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import Engine, ReplicaIdentity, ReplicaRole
-from penstock.node.in_cluster import leaving
+from penstock.node.in_cluster import leaving, shard_replica
 from penstock.node.in_cluster import replica as replica_module
 from penstock.node.in_cluster.leaving import delete_left
 from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
-from penstock.node.in_cluster.replica import ReplicaSurroundings, ShardPlace, VhostReplica
+from penstock.node.in_cluster.replica import VhostPlace, VhostReplica
+from penstock.node.in_cluster.shard_replica import ReplicaSurroundings
 
 ME, OTHER, THIRD, NAME, SHARD = BrokerName("mq-0"), BrokerName("mq-1"), BrokerName("mq-2"), VhostName("shop"), "shop.1"
 MINE, OTHERS = "a" * 32, "b" * 32
@@ -57,6 +58,7 @@ class World:
         self.is_open = False
         self.replica = SimpleNamespace(shard=b"shard", replica=MINE, role=ReplicaRole(), changed=asyncio.Event())
         self.replica.wake = self.wake
+        self.replica.heard = lambda: None
         self.placed: list[tuple[BrokerName, ...]] = []
         self.resigned_count = 0
         self.after_report: Callable[[], None] = lambda: None
@@ -64,6 +66,7 @@ class World:
     def wake(self) -> None:
         self.replica.changed.set()
         self.replica.changed = asyncio.Event()
+        self.replica.heard()
 
     async def read_record(self, shard: str) -> ShardRecord | None:
         assert shard == SHARD
@@ -90,7 +93,11 @@ class World:
     async def close(self, _: Any) -> None:
         self.is_open = False
 
-    async def resign(self, _: Any) -> HandOver:
+    def group(self, shards: Sequence[str]) -> None:
+        assert list(shards) == [SHARD]
+
+    async def resign(self, _: Any, to: BrokerName | None = None) -> HandOver:
+        assert to is None
         self.resigned_count += 1
         self.record = record(ME, OTHER, leader=OTHER, epoch=8)
         self.replica.role = ReplicaRole()
@@ -113,9 +120,10 @@ def surroundings(world: World) -> ReplicaSurroundings:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_module, "LEAVE_S", 0.01)
-    monkeypatch.setattr(replica_module, "DELETE_S_MIN", 0.01)
-    monkeypatch.setattr(replica_module, "DELETE_S_MAX", 0.01)
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.01)
+    monkeypatch.setattr(shard_replica, "LEAVE_S", 0.01)
+    monkeypatch.setattr(shard_replica, "DELETE_S_MIN", 0.01)
+    monkeypatch.setattr(shard_replica, "DELETE_S_MAX", 0.01)
 
     def identity(directory: str) -> ReplicaIdentity | None:
         return ReplicaIdentity(replica=MINE, promised=7) if (Path(directory) / "replica").exists() else None
@@ -133,7 +141,7 @@ def test_a_replica_that_has_left_is_closed_and_deleted_and_may_come_back(tmp_pat
     async def scenario() -> None:
         world = World(tmp_path)
         metadata = cast(Metadata, SimpleNamespace(me=ME))
-        place = ShardPlace(NAME, SHARD, tmp_path, (ME, OTHER))
+        place = VhostPlace(NAME, [SHARD], tmp_path, (ME, OTHER))
         replica = VhostReplica(surroundings(world), place)
         replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
         running = asyncio.ensure_future(replica.run(metadata, lambda _: None))
@@ -162,7 +170,7 @@ def test_a_leader_hands_over_when_its_replica_is_the_last_one_to_go(tmp_path: Pa
         world = World(tmp_path)
         world.record = record(ME, THIRD, leader=ME)
         metadata = cast(Metadata, SimpleNamespace(me=ME))
-        place = ShardPlace(NAME, SHARD, tmp_path, (ME, OTHER))
+        place = VhostPlace(NAME, [SHARD], tmp_path, (ME, OTHER))
         replica = VhostReplica(surroundings(world), place)
         replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
         running = asyncio.ensure_future(replica.run(metadata, lambda _: None))

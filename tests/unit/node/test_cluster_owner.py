@@ -108,7 +108,7 @@ class World:
         self.applying: asyncio.Task[None] | None = None
 
     async def lead(self, *, delivers: bool = True) -> None:
-        term = self.metadata.term = Term(NAME, cast(Shard, self.shard), 3)
+        term = self.metadata.term = Term(NAME, cast(Shard, self.shard), (3,))
         await term.fill(self.topology)
         self.applying = asyncio.ensure_future(term.run())
         self.place.leads = ME

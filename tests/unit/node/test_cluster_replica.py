@@ -10,16 +10,18 @@ import pytest
 
 from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.record import BrokerName, Leader, Recovery, ShardRecord
+from penstock.cluster.shard_calls import HandOver
 from penstock.metadata import VhostTopology
 from penstock.metadata.effects import DropQueue
 from penstock.model.errors import NotLedError, StorageError, Thing
 from penstock.model.names import QueueId, QueueName, VhostName
 from penstock.native import Engine, ReplicaRole, ReplicaStanding
-from penstock.node.in_cluster import replica as replica_module
+from penstock.node.in_cluster import shard_replica
 from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
-from penstock.node.in_cluster.replica import ReplicaSurroundings, ShardPlace, VhostReplica
+from penstock.node.in_cluster.replica import VhostPlace, VhostReplica
+from penstock.node.in_cluster.shard_replica import ReplicaSurroundings
 from penstock.storage.setting_aside import SET_ASIDE
 from support.vhost_fakes import FakeShard
 
@@ -78,9 +80,16 @@ class FakeHost:
     async def place(self, _: FakeReplica, brokers: Sequence[BrokerName]) -> None:
         assert brokers == (ME, OTHER)
 
-    async def resign(self, replica: FakeReplica) -> None:
-        assert replica is self.replica
+    def group(self, shards: Sequence[str]) -> None:
+        """Have one shard."""
+
+    def heirs_of(self, _: bytes) -> dict[str, BrokerName]:
+        return {"b" * 32: OTHER}
+
+    async def resign(self, replica: FakeReplica, to: BrokerName | None = None) -> HandOver:
+        assert (replica, to) == (self.replica, None)
         self.has_resigned.set()
+        return HandOver.DONE
 
     def leader_name(self, shard: bytes) -> BrokerName:
         assert shard == self.replica.shard
@@ -97,7 +106,7 @@ class FakeMetadata:
 def test_another_broker_leads_when_the_queues_of_this_one_take_no_change(tmp_path: Path) -> None:
     async def scenario() -> None:
         host, metadata = FakeHost(), cast(Metadata, FakeMetadata())
-        place = ShardPlace(NAME, "shop.1", tmp_path, (ME, OTHER))
+        place = VhostPlace(NAME, ["shop.1"], tmp_path, (ME, OTHER))
         replica = VhostReplica(surroundings(host), place)
         replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
         leads = asyncio.Event()
@@ -142,6 +151,9 @@ class RecoveredHost:
         self.opened_count = 0
         self.has_opened_again = asyncio.Event()
 
+    def group(self, shards: Sequence[str]) -> None:
+        """Have one shard."""
+
     async def read_record(self, _: str) -> ShardRecord | None:
         return self.record
 
@@ -166,7 +178,7 @@ class RecoveredHost:
 def test_a_replica_that_has_more_than_a_recovered_shard_begins_anew_and_keeps_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_module, "HALTED_S", 0.01)
+    monkeypatch.setattr(shard_replica, "HALTED_S", 0.01)
     directory = tmp_path / "vhost"
     directory.mkdir()
     recovery = Recovery(epoch=8 << 20, broker=OTHER, replica="b" * 32, end=800, by="root", at_ms=1, lost=())
@@ -181,11 +193,11 @@ def test_a_replica_that_has_more_than_a_recovered_shard_begins_anew_and_keeps_it
 
     async def scenario() -> None:
         host, metadata = RecoveredHost(), cast(Metadata, FakeMetadata())
-        place = ShardPlace(NAME, "shop.1", directory, (ME, OTHER))
+        place = VhostPlace(NAME, ["shop.1"], directory, (ME, OTHER))
         replica = VhostReplica(surroundings(host), place)
         replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
         running = asyncio.ensure_future(replica.run(metadata, lambda _: None))
-        await replica.is_open.wait()
+        await replica.opened()
         await asyncio.sleep(0.1)
         assert replica.fault == "the leader does not have records that are committed"
         assert host.opened_count == 1, "nothing explains yet that it has halted"

@@ -42,7 +42,6 @@ def test_settings_that_fit_are_taken() -> None:
         ({"cluster_coordinator": "single"}, "'single', which is of one broker"),
         ({"cluster_peers": "0.0.0.0:5681"}, "can be reached from other machines; set cluster_tls_certificate"),
         ({"cluster_tls_ca": "ca.pem"}, "belong together; set all or none"),
-        ({"default_vhost_shards": 3}, "default_vhost_shards has to be 1 in a cluster"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_a_way_out(changes: dict[str, Any], words: str) -> None:

@@ -146,7 +146,8 @@ class Membership:
             return
         account = await asyncio.to_thread(first)
         brokers = tuple(self._brokers)
-        command = FoundCluster(brokers, DEFAULT_VHOST, account.name, account.password_hash, account.algorithm)
+        digest, shards = (account.password_hash, account.algorithm), self._settings.default_vhost_shards
+        command = FoundCluster(brokers, DEFAULT_VHOST, account.name, *digest, shards)
         await self.member.asker.submit(command)
 
     def is_alive(self, broker: BrokerName) -> bool:

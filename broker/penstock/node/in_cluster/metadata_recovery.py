@@ -26,6 +26,7 @@ from penstock.node.in_cluster.recoveries import ShardRecovery, Subject
 from penstock.storage import directory_name
 from penstock.storage.cluster_json import META
 from penstock.storage.setting_aside import set_aside
+from penstock.storage.vhost_files import shard_directories
 
 LOOK_S: Final = 1.0
 READ_AGAIN_S: Final = 1.0
@@ -107,22 +108,23 @@ class MetadataRecovery:
     async def sort_out(self, state: MetaState) -> None:
         """Set the logs of virtual hosts aside that the recovered metadata does not name, before their folders go."""
         for folder in sorted(self._directory.glob(_FOLDERS)):
-            identity = await asyncio.to_thread(read_replica, str(folder))
-            if identity is None or await self._is_of_shard(state, folder, identity.replica):
-                continue
-            place = await asyncio.to_thread(set_aside, folder, identity.replica)
-            _log.error(
-                "log set aside: the recovered metadata does not name its virtual host",
-                vhost=_name_of(folder),
-                place=str(place),
-            )
+            name = VhostName(_name_of(folder))
+            shards = state.shards_of(name) if name in state.vhosts else []
+            for log in await asyncio.to_thread(shard_directories, folder):
+                number = int(log.name) if log != folder else 0
+                await self._keep_log(name, shards[number] if number < len(shards) else None, log)
 
-    async def _is_of_shard(self, state: MetaState, folder: Path, replica: str) -> bool:
-        """Return whether a replica has a place in the shard of its virtual host, which may have been made anew."""
-        name = VhostName(_name_of(folder))
-        if name not in state.vhosts:
-            return False
-        (shard,) = state.shards_of(name)
+    async def _keep_log(self, vhost: VhostName, shard: str | None, folder: Path) -> None:
+        """Set the log of a replica aside that is of no shard any more."""
+        identity = await asyncio.to_thread(read_replica, str(folder))
+        if identity is None or (shard is not None and await self._is_of_shard(shard, identity.replica)):
+            return
+        place = await asyncio.to_thread(set_aside, folder, identity.replica)
+        why = "log set aside: the recovered metadata does not name its virtual host"
+        _log.error(why, vhost=vhost, place=str(place))
+
+    async def _is_of_shard(self, shard: str, replica: str) -> bool:
+        """Return whether a replica has a place in a shard, whose virtual host may have been made anew."""
         while True:
             try:
                 record = await self._host.read_record(shard)

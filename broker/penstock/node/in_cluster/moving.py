@@ -6,7 +6,7 @@ election. Asking again does no harm.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
@@ -42,7 +42,7 @@ class LeaderMoves:
         view.member.answer(Method.HAND_OVER, self._answer_hand_over)
 
     async def move(self, vhost: VhostName, to: BrokerName) -> MovedLeader:
-        """Return when a broker leads a virtual host.
+        """Return when a broker leads all shards of a virtual host.
 
         Raises NotFoundError, PreconditionFailedError where that broker cannot lead, BusyError when it does not in time,
         and StorageError without the coordinator.
@@ -52,17 +52,18 @@ class LeaderMoves:
             async with asyncio.timeout(MOVE_S):
                 while True:
                     # They may change meanwhile, by another operator.
-                    shard = self._shard_of(vhost)
+                    shards = self._shards_of(vhost)
                     self._check_broker(to)
-                    record = await self._view.host.read_record(shard)
-                    leader = "" if record is None else record.leader.broker
-                    if record is not None and leader == to:
-                        if await self._leads(to, shard, record.epoch):
-                            return MovedLeader(shard, to, record.epoch, is_moved)
-                    elif record is not None:
-                        check_replica(thing, record, to)
+                    records = await self._records(shards)
+                    others = {shard: record for shard, record in records.items() if record.leader.broker != to}
+                    leader = next((record.leader.broker for record in others.values()), to if records else "")
+                    if others:
+                        for record in records.values():
+                            check_replica(thing, record, to)
                         is_moved = True
-                        await self._ask(BrokerName(leader), shard, to)
+                        await self._ask_leaders(others, to)
+                    elif len(records) == len(shards) and await self._leads(to, records):
+                        return MovedLeader(shards[0], to, records[shards[0]].epoch, is_moved)
                     await asyncio.sleep(RETRY_S)
         except TimeoutError as error:
             place = f"is still led by broker '{leader}'" if leader else "is led by no broker yet"
@@ -72,16 +73,27 @@ class LeaderMoves:
 
     # ------------------------------------------------------------ parts
 
-    def _shard_of(self, vhost: VhostName) -> str:
+    def _shards_of(self, vhost: VhostName) -> list[str]:
         state = self._view.metadata.state
         if vhost not in state.vhosts:
             raise NotFoundError(Thing("vhost", vhost), "check the name")
-        (shard,) = state.shards_of(vhost)
-        return shard
+        return state.shards_of(vhost)
 
-    async def _leads(self, broker: BrokerName, shard: str, epoch: int) -> bool:
-        """Return whether a broker says that it leads: the record may name one that died, or stands still."""
-        return any(report.epoch == epoch for report in await self._reports_of(broker, [shard]))
+    async def _records(self, shards: Sequence[str]) -> dict[str, ShardRecord]:
+        """Return the records of shards, in their order; new ones may have none yet."""
+        records = await asyncio.gather(*map(self._view.host.read_record, shards))
+        return {shard: record for shard, record in zip(shards, records, strict=True) if record is not None}
+
+    async def _leads(self, broker: BrokerName, records: Mapping[str, ShardRecord]) -> bool:
+        """Return whether a broker says that it leads: records may name one that died, or stands still."""
+        found = {report.shard: report.epoch for report in await self._reports_of(broker, list(records))}
+        return all(found.get(shard) == record.epoch for shard, record in records.items())
+
+    async def _ask_leaders(self, others: Mapping[str, ShardRecord], to: BrokerName) -> None:
+        """Ask the leaders to hand over: for the first shard before the others, which are to be where that one is."""
+        (first, record), *further = others.items()
+        await self._ask(BrokerName(record.leader.broker), first, to)
+        await asyncio.gather(*(self._ask(BrokerName(record.leader.broker), shard, to) for shard, record in further))
 
     def _check_broker(self, broker: BrokerName) -> None:
         thing, known = Thing("broker", broker), self._view.metadata.state.brokers.get(broker)

@@ -345,7 +345,7 @@ class ClusterOwner:
 
     async def grow(self, shard_count: int) -> None:
         del shard_count
-        rule, way_out = "has one shard, because the broker is in a cluster", "make more virtual hosts"
+        rule, way_out = "has the shards that it was created with, as the broker is in a cluster", "make more vhosts"
         raise PreconditionFailedError(self._thing(), rule, way_out)
 
     async def close(self, cause: str) -> None:

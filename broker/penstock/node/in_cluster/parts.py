@@ -27,12 +27,13 @@ from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.membership import FirstAccount, Membership
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.metadata_backup import MetadataBackups
-from penstock.node.in_cluster.replica import ReplicaSurroundings
+from penstock.node.in_cluster.shard_replica import ReplicaSurroundings
 from penstock.node.in_cluster.shards import ClusterShards
 from penstock.node.in_cluster.vhosts import ClusterVhosts, Surroundings
 from penstock.node.password_file import read_password
 from penstock.services.events import Events
 from penstock.storage import DataDirectory
+from penstock.storage.vhost_files import SHARDS
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ def sync_logs(directory: DataDirectory) -> None:
 
     Virtual hosts that were created in this run have logs, too.
     """
-    for path in list(directory.path.glob("*/msgs.*")):
+    for path in (*directory.path.glob("*/msgs.*"), *directory.path.glob(f"*/{SHARDS}/*/msgs.*")):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:  # its virtual host was deleted

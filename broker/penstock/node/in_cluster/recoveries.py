@@ -17,6 +17,7 @@ from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.codec import CodecError
 from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
+from penstock.cluster.meta.state import shard_number
 from penstock.cluster.record import BrokerName, ShardRecord
 from penstock.cluster.recovering import EPOCH_BITS, Choice, Problem, Seen, is_recovered, most, problem_of, recovered
 from penstock.cluster.shard_calls import (
@@ -33,6 +34,7 @@ from penstock.model.names import VhostName
 from penstock.native import read_replica
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.services.ports import RecoveredShard, RemainingReplica
+from penstock.storage.vhost_files import shard_directory
 
 ANSWER_S: Final = 2.0
 """A broker that has not answered after this time counts as one that does not answer."""
@@ -71,12 +73,14 @@ class Recoveries:
             raise NotFoundError(Thing("vhost", vhost), "check the name")
         if broker not in state.brokers:
             raise NotFoundError(Thing("broker", broker), "list the brokers with `penstock cluster status`")
-        (shard,) = state.shards_of(vhost)
+        shard, *further = state.shards_of(vhost)
+        if further:
+            rule = "cannot be recovered: it has several shards"
+            raise PreconditionFailedError(Thing("vhost", vhost), rule, "bring a broker back that is in sync in all")
         return Subject(shard, Thing("vhost", vhost), vhost, state.placement.get(shard, ()))
 
     def _folder(self, shard: str, vhost: str) -> Path:
-        del shard
-        return self._view.directory_of(VhostName(vhost))
+        return shard_directory(self._view.directory_of(VhostName(vhost)), shard_number(shard))
 
 
 class ShardRecovery:

@@ -1,22 +1,20 @@
-"""This broker's replica of a virtual host's shard: it follows, or its queues are open in the engine while it leads.
+"""This broker's replicas of a virtual host's shards: they follow, or the queues are open in the engine while it leads.
 
-A term begins once everything is applied here that the metadata has answered: a queue that this broker did not know yet
-would lose its messages otherwise.
-
-The metadata says which brokers are to have a replica. A replica is opened when its broker is one of them, and closed
-when it is not any more and the leader has taken it out of the record: see `leaving`.
+One broker leads all shards: a term begins once this broker leads each of them and everything is applied here that the
+metadata has answered, because a queue that this broker did not know yet would lose its messages otherwise. It ends for
+all shards when it ends for one. A further shard that this broker leads without the first one is handed over to the
+broker that leads that: see `cluster.gathering`.
 """
 
 import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.moves import is_last_to_leave
 from penstock.cluster.record import BrokerName
@@ -27,251 +25,215 @@ from penstock.kit.tasks import spawn
 from penstock.metadata.effects import Change
 from penstock.model.errors import FaultError, NotLedError, PreconditionFailedError, Thing
 from penstock.model.names import VhostName
-from penstock.native import Engine, ReplicaBackup, ReplicaRole
-from penstock.node.in_cluster.leaving import AskLeader, delete_left, is_named
-from penstock.node.in_cluster.log_copies import LogCopies
+from penstock.native import ReplicaBackup, Shard
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
-from penstock.node.in_cluster.recovered_log import close_halted, leave_lost_log, step_after_halt
+from penstock.node.in_cluster.shard_replica import ReplicaSurroundings, ShardPlace, ShardReplica
 from penstock.node.in_cluster.term import Term
 from penstock.node.in_cluster.tries import Tries
-from penstock.storage.leaving import complete_deletion
 
 RETRY_S: Final = 0.1
-FOUND_S: Final = 3.0
-"""The broker whose turn it is makes the record of a new shard at once, and each further one after this time more."""
-LEAVE_S: Final = 0.5
-"""A replica that is to go looks as often as this whether it may."""
-DELETE_S_MIN, DELETE_S_MAX = 0.5, 30.0
-"""The time between two attempts to delete a log, which grows."""
-HALTED_S: Final = 1.0
-"""A replica that has halted looks as often as this whether an operator has recovered its shard."""
+LOOK_S: Final = 0.5
+"""A broker that leads a shard and has no term looks as often as this whether it is to hand over."""
 _log = logger("cluster")
 
 
 @dataclass(frozen=True, slots=True)
-class ShardPlace:
-    """A shard of a virtual host, where its log is, and the brokers that are to have it at first."""
+class VhostPlace:
+    """A virtual host, its shards by their numbers, the folder with their logs, and their brokers at first."""
 
     vhost: VhostName
-    shard: str
-    directory: Path
+    shards: Sequence[str]
+    folder: Path
     brokers: Sequence[BrokerName]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSurroundings:
-    """The parts that the replicas of all virtual hosts share."""
-
-    host: ClusterHost
-    engine: Engine
-    options: ReplicaOptions
-    copies: LogCopies
-    ask_leader: AskLeader
-
-
 class VhostReplica:
-    """It runs from `run` to `close`. Implements `owner.LeaderPlace`."""
+    """It runs from `run` to `close`. Implements `owner.LeaderPlace`.
 
-    def __init__(self, around: ReplicaSurroundings, place: ShardPlace, clock: Clock | None = None) -> None:
+    Invariant: `_term` is there only while the engine has the queues of all shards.
+    """
+
+    def __init__(self, around: ReplicaSurroundings, place: VhostPlace, clock: Clock | None = None) -> None:
         self.owner: ClusterOwner
         """It is set before `run`."""
-        self.is_open = asyncio.Event()
-        """Whether the log is open, or cannot be opened."""
-        self.fault: str | None = None
         self._host = around.host
         self._engine = around.engine
-        self._options = around.options
-        self._copies = around.copies
-        self._place = place
-        self._ask = around.ask_leader
+        self._vhost = place.vhost
         self._clock = clock or SystemClock()
         self._me = around.host.me.name
         self._brokers = tuple(place.brokers)
-        """The brokers that are to have a replica."""
-        self._is_placed_anew = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._fault: str | None = None
         self._tries = Tries()
-        self._replica: HostedReplica | None = None
         self._term: Term | None = None
         self._applying: asyncio.Task[None] | None = None
+        # Leaders of different virtual hosts are spread, those of one are together.
+        options = replace(around.options, order=zlib.crc32(place.shards[0].encode()) << 32)
+        self._shards = [
+            ShardReplica(
+                replace(around, options=options),
+                ShardPlace(place.vhost, shard, number, place.shards[0], place.folder, place.brokers),
+                self._changed.set,
+            )
+            for number, shard in enumerate(place.shards)
+        ]
+        self._host.group(place.shards)
+
+    @property
+    def fault(self) -> str | None:
+        """Why this broker cannot lead the virtual host, or None."""
+        return self._fault or next((shard.fault for shard in self._shards if shard.fault is not None), None)
 
     def leader(self) -> BrokerName | None:
-        """Return the broker that leads; one that knows the leader, where there is no replica."""
-        if self._replica is not None:
-            return self._host.leader_name(self._replica.shard)
+        """Return the broker that leads all shards; one that knows the leader, where there is no replica."""
+        hosted = [shard.hosted for shard in self._shards]
+        found = [replica for replica in hosted if replica is not None]
+        if found:
+            leaders = {self._host.leader_name(replica.shard) for replica in found}
+            return leaders.pop() if len(leaders) == 1 and len(found) == len(hosted) else None
         others = (broker for broker in self._brokers if self._host.is_connected(broker))
         return None if self._me in self._brokers else next(others, None)
 
     def place(self, brokers: Sequence[BrokerName]) -> None:
-        """Hear which brokers are to have a replica from now on."""
+        """Hear which brokers are to have replicas from now on."""
         self._brokers = tuple(brokers)
-        self._is_placed_anew.set()
-        if self._replica is not None:
-            self._replica.wake()
+        for shard in self._shards:
+            shard.place_on(brokers)
+        self._changed.set()
 
     def take(self, changes: Sequence[Change]) -> None:
         """Pass changes of the topology to the queues, if this broker leads."""
         if self._term is not None:
             self._term.put(changes)
 
+    async def opened(self) -> None:
+        """Return when the logs are open, or cannot be opened."""
+        for shard in self._shards:
+            await shard.is_open.wait()
+
     async def run(self, metadata: Metadata, leads: Callable[[VhostName], None]) -> None:
-        """Have a replica while this broker is to have one, and lead whenever it may.
+        """Have replicas while this broker is to have some, and lead whenever it may.
 
-        `leads` hears of each term that began or ended. It ends when the log cannot be opened.
+        `leads` hears of each term that began or ended.
         """
-        wait_s = DELETE_S_MIN
-        while True:
-            self._is_placed_anew.clear()
-            try:
-                if await self._has_part():
-                    if not await self._serve_until_left(metadata, leads):
-                        return
-                    wait_s = DELETE_S_MIN
+        running = [spawn(shard.run(), name=f"replica of shard {shard.place.shard}") for shard in self._shards]
+        try:
+            while True:
+                self._changed.clear()
+                if await self._follow_roles(metadata, leads):
                     continue
-                is_deleted = await delete_left(self._host, self._ask, self._place.shard, self._place.directory)
-            except FaultError as fault:
-                self._fail("replica not opened", fault)
-                return
-            self.is_open.set()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if is_deleted else wait_s):
-                    await self._is_placed_anew.wait()
-            wait_s = min(2 * wait_s, DELETE_S_MAX)
+                await self._gather()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S if self._has_to_look() else None):
+                        await self._changed.wait()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
-    async def _has_part(self) -> bool:
-        """Return whether this broker is to have a replica, or has one that counts still. Raises StorageError."""
-        place = self._place
-        await asyncio.to_thread(complete_deletion, place.directory)
-        await leave_lost_log(self._host, place.shard, place.directory)
-        return self._me in self._brokers or await is_named(self._host, place.shard, place.directory)
+    async def begin_backup(self) -> ReplicaBackup:
+        """Fix a copy of the log. Raises PreconditionFailedError and StorageError."""
+        if len(self._shards) > 1:
+            rule = "cannot be backed up: it has several shards"
+            raise PreconditionFailedError(Thing("vhost", self._vhost), rule, "export the definitions")
+        return await self._shards[0].begin_backup()
 
-    async def _serve_until_left(self, metadata: Metadata, leads: Callable[[VhostName], None]) -> bool:
-        """Open the log, and return when the replica has left the shard; return False if it cannot be opened."""
-        told = tuple[BrokerName, ...]()
-        founders = self._brokers if self._me in self._brokers else ()
-        replica = await self._open(founders, turn_of(self._me, self._place.shard, founders) * FOUND_S)
-        self.is_open.set()
-        while replica is not None:
-            changed, role = replica.changed, replica.role
-            if told != self._brokers:
-                told = self._brokers
-                await self._host.place(replica, told)
-            if await self._follow_role(replica, role, metadata, leads):
-                continue
-            if role.halted is not None:
-                before, replica = replica, await self._after_halt(replica)
-                told = told if replica is before else ()
-                continue
-            if self._me in self._brokers:
-                await changed.wait()
-            elif await self._leave(replica, changed):
-                return True
-        return False
+    async def hand_over(self) -> None:
+        """Let another broker lead, as far as that is possible at once."""
+        led = self._led()
+        for replica in led[:1]:
+            await self._host.resign(replica)
+        await asyncio.gather(*(self._host.resign(replica) for replica in led[1:]))
 
-    async def _follow_role(
-        self, replica: HostedReplica, role: ReplicaRole, metadata: Metadata, leads: Callable[[VhostName], None]
-    ) -> bool:
-        """End the term and begin the next one by the role; return whether to look at the role again at once."""
-        vhost = self._place.vhost
-        if role.halted is not None:
-            self.fault = role.halted
-        if self._term is not None and self._term.epoch != role.epoch:
-            self._end_term()
-            leads(vhost)
-        may_lead = self.fault is None and role.appends
-        if self._term is not None:
-            self.owner.set_delivers(delivers=role.delivers)
-        if self._term is not None or role.epoch is None or not may_lead:
+    async def close(self) -> None:
+        """Close the logs; the caller has ended `run`."""
+        self._end_term()
+        for shard in self._shards:
+            await shard.close()
+        self._host.ungroup([shard.place.shard for shard in self._shards])
+
+    # ------------------------------------------------------------ who leads
+
+    def _led(self) -> list[HostedReplica]:
+        """Return the replicas that lead, in the order of the shards."""
+        hosted = [shard.hosted for shard in self._shards]
+        return [replica for replica in hosted if replica is not None and replica.role.epoch is not None]
+
+    def _has_to_look(self) -> bool:
+        return (self._term is None or self._me not in self._brokers) and bool(self._led())
+
+    async def _gather(self) -> None:
+        """Hand over what another broker is to lead: the first shard, or the others to the broker that leads it."""
+        led, first = self._led(), self._shards[0].hosted
+        self._tries.keep({replica.shard for replica in led})
+        if not led:
+            return
+        if first is not None and first.role.epoch is not None:
+            if self._is_to_hand_over(first):
+                await self._resign(first)
+            return
+        leader = None if first is None else self._host.leader_name(first.shard)
+        if first is not None and leader not in (None, self._me) and leader == self._host.leader_of_group(first.shard):
+            await asyncio.gather(*(self._resign(replica, leader) for replica in led))
+        elif self.fault is not None:
+            await asyncio.gather(*map(self._resign, led))
+
+    def _is_to_hand_over(self, first: HostedReplica) -> bool:
+        """Return whether the first shard is not to stay here. A broker that is drained finds that out elsewhere."""
+        if self.fault is not None:
+            return True
+        if self._me not in self._brokers and self._is_last_to_leave():
+            return True
+        if len(self._shards) == 1 or self._me in self._host.draining:
             return False
-        if await self._begin_term(replica, metadata, role.epoch):
-            leads(vhost)
+        return self._host.leader_of_group(first.shard) not in (None, self._me)
+
+    def _is_last_to_leave(self) -> bool:
+        """Return whether only the replicas of this broker are to go, and all others are in sync."""
+        records = [self._host.known_record(shard.place.shard) for shard in self._shards]
+        return all(record is not None and is_last_to_leave(record, self._brokers, self._me) for record in records)
+
+    async def _resign(self, replica: HostedReplica, to: BrokerName | None = None) -> None:
+        """Have another replica lead, if one may and none has refused just now."""
+        heirs = frozenset(self._host.heirs_of(replica.shard))
+        if heirs and self._tries.is_due(replica.shard, heirs, self._clock.monotonic()):
+            outcome = await self._host.resign(replica, to)
+            if outcome in (HandOver.NO_HEIR, HandOver.NOT_TAKEN):
+                self._tries.fail(replica.shard, heirs, self._clock.monotonic())
+
+    # ------------------------------------------------------------ the term
+
+    async def _follow_roles(self, metadata: Metadata, leads: Callable[[VhostName], None]) -> bool:
+        """End the term and begin the next one by the roles; return whether to look at them again at once."""
+        hosted = [shard.hosted for shard in self._shards if shard.hosted is not None]
+        roles = [replica.role for replica in hosted]
+        epochs = tuple(role.epoch for role in roles if role.epoch is not None and len(roles) == len(self._shards))
+        if self._term is not None and self._term.epochs != epochs:
+            self._end_term()
+            leads(self._vhost)
+        if self._term is not None:
+            self.owner.set_delivers(delivers=all(role.delivers for role in roles))
+        leads_all = len(epochs) == len(self._shards) and all(role.appends for role in roles)
+        if self._term is not None or not leads_all or self.fault is not None:
+            return False
+        if await self._begin_term(hosted, metadata, epochs):
+            leads(self._vhost)
         else:
             await asyncio.sleep(RETRY_S)
         return True
 
-    async def _leave(self, replica: HostedReplica, changed: asyncio.Event) -> bool:
-        """Take the next step of a replica that is to go, and return whether it is closed. It may wait for a moment."""
-        record = self._host.known_record(self._place.shard)
-        if record is not None and replica.replica not in record.replicas:
-            _log.info("replica closed, as it has left the shard", vhost=self._place.vhost)
-            self._end_term()
-            self._replica = None
-            await self._host.close(replica)
-            return True
-        if record is not None and replica.role.epoch is not None and is_last_to_leave(record, self._brokers, self._me):
-            heirs, now = frozenset(self._host.heirs_of(replica.shard)), self._clock.monotonic()
-            if heirs and self._tries.is_due(replica.shard, heirs, now):
-                outcome = await self._host.resign(replica)
-                if outcome in (HandOver.NO_HEIR, HandOver.NOT_TAKEN):
-                    self._tries.fail(replica.shard, heirs, self._clock.monotonic())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
-                await changed.wait()
-        return False
-
-    async def _open(self, founders: Sequence[BrokerName] = (), found_after_s: float = 0.0) -> HostedReplica | None:
-        """Open the log; None where it cannot be opened."""
-        place = self._place
-        try:
-            opening = self._host.open(place.shard, place.directory, self._options, founders, found_after_s)
-            self._replica = await opening
-        except FaultError as fault:
-            self._fail("replica not opened", fault)
-        return self._replica
-
-    def _fail(self, what: str, fault: FaultError) -> None:
-        self.fault = str(fault)
-        self.is_open.set()
-        _log.error(what, vhost=self._place.vhost, reason=self.fault)
-
-    async def _after_halt(self, replica: HostedReplica) -> HostedReplica | None:
-        """Return the replica that goes on after an operator has recovered the shard, or this one for another look."""
-        step = await step_after_halt(self._host, self._place.shard, replica, replica.role)
-        if step is None:
-            await asyncio.sleep(HALTED_S)
-            return replica
-        place = self._place
-        self._replica = None
-        try:
-            await close_halted(self._host, place.shard, place.directory, replica, step)
-            await leave_lost_log(self._host, place.shard, place.directory)
-        except FaultError as fault:
-            self._fail("halted replica not closed", fault)
-            return None
-        self.fault = None
-        return await self._open(self._brokers)
-
-    async def begin_backup(self) -> ReplicaBackup:
-        """Fix a copy of the log. Raises PreconditionFailedError and StorageError."""
-        if self._replica is None:
-            held = [broker for broker in self._brokers if broker != self._host.me.name]
-            rule = f"cannot be backed up: it has no open replica at broker '{self._host.me.name}'"
-            raise PreconditionFailedError(Thing("vhost", self._place.vhost), rule, f"ask {', '.join(held)}")
-        return await self._copies.copy(self._place.vhost, self._place.shard, self._replica)
-
-    async def hand_over(self) -> None:
-        """Let another broker lead, as far as that is possible at once."""
-        if self._replica is not None:
-            await self._host.resign(self._replica)
-
-    async def close(self) -> None:
-        """Close the log; the caller has ended `run`."""
-        self._end_term()
-        if self._replica is not None:
-            await self._host.close(self._replica)
-
-    async def _begin_term(self, replica: HostedReplica, metadata: Metadata, epoch: int) -> bool:
+    async def _begin_term(self, replicas: Sequence[HostedReplica], metadata: Metadata, epochs: tuple[int, ...]) -> bool:
         """Open the queues; return whether they are, as the term may be over already."""
-        vhost = self._place.vhost
         try:
             await metadata.latest()
-            shard = await replica.lead(self._engine, vhost, epoch)
+            shard = await self._open_queues(replicas, epochs)
         except FaultError as fault:
-            _log.warning("queues not opened", vhost=vhost, epoch=epoch, reason=str(fault))
+            _log.warning("queues not opened", vhost=self._vhost, epochs=epochs, reason=str(fault))
             return False
         if shard is None:
             return False
-        term = self._term = Term(vhost, shard, epoch)
+        term = self._term = Term(self._vhost, shard, epochs)
         try:
             await term.fill(self.owner.topology)
         except NotLedError:  # the term is over
@@ -279,21 +241,41 @@ class VhostReplica:
             return False
         except FaultError as fault:
             # The log is with queues that lack a part of the topology: only another process goes on.
-            self.fault = str(fault)
-            _log.error("queues not filled", vhost=vhost, epoch=epoch, reason=self.fault)
+            self._fault = str(fault)
+            _log.error("queues not filled", vhost=self._vhost, epochs=epochs, reason=self._fault)
             return True
-        self._applying = spawn(term.run(), name=f"term of vhost {vhost}", on_bug=partial(self._lacks_change, term))
-        self.owner.begin_term(term, delivers=replica.role.delivers)
-        _log.info("queues opened", vhost=vhost, epoch=epoch)
+        self._applying = spawn(
+            term.run(), name=f"term of vhost {self._vhost}", on_bug=partial(self._lacks_change, term)
+        )
+        self.owner.begin_term(term, delivers=all(replica.role.delivers for replica in replicas))
+        _log.info("queues opened", vhost=self._vhost, epochs=epochs)
         return True
+
+    async def _open_queues(self, replicas: Sequence[HostedReplica], epochs: tuple[int, ...]) -> Shard | None:
+        """Open the queues; None where the term of a shard is over, or may not begin yet. Raises FaultError."""
+        (first, *further), (epoch, *others) = replicas, epochs
+        vhost = await first.lead(self._engine, self._vhost, epoch)
+        if vhost is None or not further:
+            return vhost
+        numbered = enumerate(zip(further, others, strict=True), 1)
+        opening = [each.lead_further(self._engine, vhost, number, its) for number, (each, its) in numbered]
+        try:
+            if all(await asyncio.gather(*opening)):
+                await asyncio.to_thread(vhost.count_shards, len(replicas))
+                return vhost
+        except FaultError:
+            await asyncio.to_thread(vhost.end_term)
+            raise
+        await asyncio.to_thread(vhost.end_term)
+        return None
 
     def _lacks_change(self, term: Term, error: Exception) -> None:
         """Have another broker lead: clients have answers for changes that these queues do not have."""
         if self._term is term:
-            self.fault = str(error)
+            self._fault = str(error)
             self._applying = None
             self._end_term()
-            spawn(self.hand_over(), name=f"hand-over of vhost {self._place.vhost}")
+            self._changed.set()
 
     def _end_term(self) -> None:
         self._term = None
@@ -301,11 +283,3 @@ class VhostReplica:
         if self._applying is not None:
             self._applying.cancel()
             self._applying = None
-
-
-def turn_of(broker: BrokerName, shard: str, founders: Sequence[BrokerName]) -> int:
-    """Return how many brokers may make the record of a new shard before this one: the first ones are spread."""
-    if not founders:
-        return 0
-    first = zlib.crc32(shard.encode()) % len(founders)
-    return (list(founders).index(broker) - first) % len(founders)

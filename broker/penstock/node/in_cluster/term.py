@@ -1,4 +1,4 @@
-"""The queues of a virtual host in the engine, for the term in which this broker leads its shard.
+"""The queues of a virtual host in the engine, for the term in which this broker leads its shards.
 
 Changes of the topology are applied in their order, on a thread, as they are committed. The engine closes the queues by
 itself when the term ends.
@@ -27,9 +27,10 @@ class Term:
     of them.
     """
 
-    def __init__(self, vhost: VhostName, shard: Shard, epoch: int) -> None:
+    def __init__(self, vhost: VhostName, shard: Shard, epochs: tuple[int, ...]) -> None:
         self.shard = shard
-        self.epoch = epoch
+        self.epochs = epochs
+        """Those of the shards, by their numbers."""
         self._vhost = vhost
         self._waiting: list[Change] = []
         self._put_count = 0

@@ -36,14 +36,13 @@ from penstock.model.errors import FaultError, InvalidArgumentError, NotFoundErro
 from penstock.model.names import ConnectionId, VhostName
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
-from penstock.node.in_cluster.replica import ReplicaSurroundings, ShardPlace, VhostReplica
+from penstock.node.in_cluster.replica import VhostPlace, VhostReplica
+from penstock.node.in_cluster.shard_replica import ReplicaSurroundings
 from penstock.services.events import Event, Events, LimitsChanged, PermissionsChanged, TopologyChanged
 from penstock.storage import DataDirectory
 from penstock.vhost import creation
 from penstock.vhost.rights import Rights
 from penstock.vhost.vhost import Vhost
-
-ONE_SHARD = "has one shard in a cluster"
 
 
 @dataclass(slots=True)
@@ -52,7 +51,7 @@ class _Entry:
     owner: ClusterOwner
     replica: VhostReplica
     running: asyncio.Task[None]
-    shard: str
+    shards: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class ClusterVhosts:
             self._take_in(name)
         state.watcher = self
         for entry in list(self._entries.values()):
-            await entry.replica.is_open.wait()
+            await entry.replica.opened()
 
     # ------------------------------------------------------------ reading
 
@@ -120,18 +119,17 @@ class ClusterVhosts:
         return await creation.create(self, rights, name, shard_count, default_queue_type)
 
     async def make(self, name: VhostName, shard_count: int = 1) -> bool:
-        if shard_count != 1:
-            raise InvalidArgumentError(Thing("vhost", name), ONE_SHARD, "leave the number out", field="shards")
-        answer = await self._around.metadata.submit(CreateVhost(name))
+        answer = await self._around.metadata.submit(CreateVhost(name, shard_count))
         return isinstance(answer, Done) and bool(answer.count)
 
     async def set_shard_count(self, rights: Rights, name: VhostName, shard_count: int) -> None:
-        """Refuse every number but 1."""
+        """Refuse every number but that of the shards that there are."""
         thing = Thing("vhost", name)
         rights.require_administrator(thing)
-        self.get(name)
-        if shard_count != 1:
-            raise InvalidArgumentError(thing, ONE_SHARD, "make more virtual hosts", field="shards")
+        known = self.get(name).shard_count
+        if shard_count != known:
+            rule = f"has {known} shards, and their number does not change in a cluster"
+            raise InvalidArgumentError(thing, rule, "make more virtual hosts", field="shards")
 
     async def delete(self, rights: Rights, name: VhostName) -> None:
         rights.require_administrator(Thing("vhost", name))
@@ -212,7 +210,8 @@ class ClusterVhosts:
     def _forget(self, name: VhostName) -> None:
         entry = self._entries.pop(name, None)
         if entry is not None:
-            del self._of_shard[entry.shard]
+            for shard in entry.shards:
+                del self._of_shard[shard]
 
     def _take_in_new(self) -> None:
         for name in self._around.metadata.state.vhosts:
@@ -221,14 +220,14 @@ class ClusterVhosts:
 
     def _take_in(self, name: VhostName) -> None:
         around, state = self._around, self._around.metadata.state
-        (shard,) = state.shards_of(name)
-        brokers = state.placement.get(shard, ())
-        place = ShardPlace(name, shard, around.directory.vhost_directory(name), brokers)
+        shards = state.shards_of(name)
+        # All shards have the same brokers, and the first one is placed first.
+        place = VhostPlace(name, shards, around.directory.vhost_directory(name), state.placement.get(shards[0], ()))
         replica = VhostReplica(around.replicas, place)
         owner = replica.owner = ClusterOwner(state.vhosts[name], around.metadata, replica)
         running = spawn(replica.run(around.metadata, self._leads), name=f"replica of vhost {name}")
-        self._entries[name] = _Entry(Vhost(owner, around.make_token), owner, replica, running, shard)
-        self._of_shard[shard] = name
+        self._entries[name] = _Entry(Vhost(owner, around.make_token), owner, replica, running, shards)
+        self._of_shard |= dict.fromkeys(shards, name)
 
     def _leads(self, name: VhostName) -> None:
         """Have open streams ask again: they begin or end with a term."""
