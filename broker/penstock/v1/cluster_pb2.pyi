@@ -173,14 +173,16 @@ class SetDrainingResponse(_message.Message):
     def __init__(self, changed: bool = ...) -> None: ...
 
 class RecoverShardRequest(_message.Message):
-    __slots__ = ("vhost", "broker", "accept_loss")
+    __slots__ = ("vhost", "broker", "accept_loss", "number")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     ACCEPT_LOSS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     broker: str
     accept_loss: bool
-    def __init__(self, vhost: _Optional[str] = ..., broker: _Optional[str] = ..., accept_loss: bool = ...) -> None: ...
+    number: int
+    def __init__(self, vhost: _Optional[str] = ..., broker: _Optional[str] = ..., accept_loss: bool = ..., number: _Optional[int] = ...) -> None: ...
 
 class RemainingReplica(_message.Message):
     __slots__ = ("broker", "answered", "alive", "id", "open", "in_sync", "epoch", "end_bytes", "committed_bytes", "halted")
@@ -207,17 +209,19 @@ class RemainingReplica(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., answered: bool = ..., alive: bool = ..., id: _Optional[str] = ..., open: bool = ..., in_sync: bool = ..., epoch: _Optional[int] = ..., end_bytes: _Optional[int] = ..., committed_bytes: _Optional[int] = ..., halted: _Optional[str] = ...) -> None: ...
 
 class RecoverShardResponse(_message.Message):
-    __slots__ = ("shard", "replicas", "most", "problem", "recovered", "epoch")
+    __slots__ = ("shard", "replicas", "most", "problem", "recovered", "epoch", "shard_count")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     MOST_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     RECOVERED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
     shard: str
     replicas: _containers.RepeatedCompositeFieldContainer[RemainingReplica]
     most: str
     problem: str
     recovered: bool
     epoch: int
-    def __init__(self, shard: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[RemainingReplica, _Mapping]]] = ..., most: _Optional[str] = ..., problem: _Optional[str] = ..., recovered: bool = ..., epoch: _Optional[int] = ...) -> None: ...
+    shard_count: int
+    def __init__(self, shard: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[RemainingReplica, _Mapping]]] = ..., most: _Optional[str] = ..., problem: _Optional[str] = ..., recovered: bool = ..., epoch: _Optional[int] = ..., shard_count: _Optional[int] = ...) -> None: ...

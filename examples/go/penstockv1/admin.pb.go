@@ -4928,9 +4928,8 @@ func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
 }
 
 type ExportDefinitionsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only this virtual host, without users. Default: everything.
-	Vhost         *string `protobuf:"bytes,1,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         *string                `protobuf:"bytes,1,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"` // only this virtual host, without users; by default everything
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4973,9 +4972,8 @@ func (x *ExportDefinitionsRequest) GetVhost() string {
 }
 
 type ExportDefinitionsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The JSON of RabbitMQ and LavinMQ.
-	Json          []byte `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"` // that of RabbitMQ and LavinMQ
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5018,13 +5016,11 @@ func (x *ExportDefinitionsResponse) GetJson() []byte {
 }
 
 type ImportDefinitionsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Json  []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
-	// Import an export of one virtual host into this one.
-	Vhost *string `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
-	// Skip unsupported items instead of refusing the whole document.
-	SkipUnsupported bool   `protobuf:"varint,3,opt,name=skip_unsupported,json=skipUnsupported,proto3" json:"skip_unsupported,omitempty"`
-	Shards          uint32 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"` // Of new virtual hosts for which the document has no number; 0 means 1.
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Json            []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Vhost           *string                `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`                                       // import an export of one virtual host into this one
+	SkipUnsupported bool                   `protobuf:"varint,3,opt,name=skip_unsupported,json=skipUnsupported,proto3" json:"skip_unsupported,omitempty"` // skip unsupported items instead of refusing the whole document
+	Shards          uint32                 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"`                                          // Of new virtual hosts for which the document has no number; 0 means 1.
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -5088,11 +5084,9 @@ func (x *ImportDefinitionsRequest) GetShards() uint32 {
 }
 
 type ImportDefinitionsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many of each kind are new or changed.
-	Added map[string]uint64 `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// The unsupported items, each with its name and the reason.
-	Skipped       []string `protobuf:"bytes,2,rep,name=skipped,proto3" json:"skipped,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Added         map[string]uint64      `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // how many of each kind are new or changed
+	Skipped       []string               `protobuf:"bytes,2,rep,name=skipped,proto3" json:"skipped,omitempty"`                                                                        // the unsupported items, each with its name and the reason
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5545,7 +5539,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xb8\x1e\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\x80!\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12\\\n" +
 	"\x0fListConnections\x12#.penstock.v1.ListConnectionsRequest\x1a$.penstock.v1.ListConnectionsResponse\x12\\\n" +
@@ -5597,7 +5591,11 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x10GetClusterStatus\x12$.penstock.v1.GetClusterStatusRequest\x1a%.penstock.v1.GetClusterStatusResponse\x12M\n" +
 	"\n" +
 	"MoveLeader\x12\x1e.penstock.v1.MoveLeaderRequest\x1a\x1f.penstock.v1.MoveLeaderResponse\x12P\n" +
-	"\vSetDraining\x12\x1f.penstock.v1.SetDrainingRequest\x1a .penstock.v1.SetDrainingResponseb\x06proto3"
+	"\vMoveReplica\x12\x1f.penstock.v1.MoveReplicaRequest\x1a .penstock.v1.MoveReplicaResponse\x12J\n" +
+	"\tAddBroker\x12\x1d.penstock.v1.AddBrokerRequest\x1a\x1e.penstock.v1.AddBrokerResponse\x12S\n" +
+	"\fRemoveBroker\x12 .penstock.v1.RemoveBrokerRequest\x1a!.penstock.v1.RemoveBrokerResponse\x12P\n" +
+	"\vSetDraining\x12\x1f.penstock.v1.SetDrainingRequest\x1a .penstock.v1.SetDrainingResponse\x12S\n" +
+	"\fRecoverShard\x12 .penstock.v1.RecoverShardRequest\x1a!.penstock.v1.RecoverShardResponseb\x06proto3"
 
 var (
 	file_penstock_v1_admin_proto_rawDescOnce sync.Once
@@ -5719,14 +5717,22 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*EndBackupRequest)(nil),              // 102: penstock.v1.EndBackupRequest
 	(*GetClusterStatusRequest)(nil),       // 103: penstock.v1.GetClusterStatusRequest
 	(*MoveLeaderRequest)(nil),             // 104: penstock.v1.MoveLeaderRequest
-	(*SetDrainingRequest)(nil),            // 105: penstock.v1.SetDrainingRequest
-	(*BackupResponse)(nil),                // 106: penstock.v1.BackupResponse
-	(*BeginBackupResponse)(nil),           // 107: penstock.v1.BeginBackupResponse
-	(*ReadBackupResponse)(nil),            // 108: penstock.v1.ReadBackupResponse
-	(*EndBackupResponse)(nil),             // 109: penstock.v1.EndBackupResponse
-	(*GetClusterStatusResponse)(nil),      // 110: penstock.v1.GetClusterStatusResponse
-	(*MoveLeaderResponse)(nil),            // 111: penstock.v1.MoveLeaderResponse
-	(*SetDrainingResponse)(nil),           // 112: penstock.v1.SetDrainingResponse
+	(*MoveReplicaRequest)(nil),            // 105: penstock.v1.MoveReplicaRequest
+	(*AddBrokerRequest)(nil),              // 106: penstock.v1.AddBrokerRequest
+	(*RemoveBrokerRequest)(nil),           // 107: penstock.v1.RemoveBrokerRequest
+	(*SetDrainingRequest)(nil),            // 108: penstock.v1.SetDrainingRequest
+	(*RecoverShardRequest)(nil),           // 109: penstock.v1.RecoverShardRequest
+	(*BackupResponse)(nil),                // 110: penstock.v1.BackupResponse
+	(*BeginBackupResponse)(nil),           // 111: penstock.v1.BeginBackupResponse
+	(*ReadBackupResponse)(nil),            // 112: penstock.v1.ReadBackupResponse
+	(*EndBackupResponse)(nil),             // 113: penstock.v1.EndBackupResponse
+	(*GetClusterStatusResponse)(nil),      // 114: penstock.v1.GetClusterStatusResponse
+	(*MoveLeaderResponse)(nil),            // 115: penstock.v1.MoveLeaderResponse
+	(*MoveReplicaResponse)(nil),           // 116: penstock.v1.MoveReplicaResponse
+	(*AddBrokerResponse)(nil),             // 117: penstock.v1.AddBrokerResponse
+	(*RemoveBrokerResponse)(nil),          // 118: penstock.v1.RemoveBrokerResponse
+	(*SetDrainingResponse)(nil),           // 119: penstock.v1.SetDrainingResponse
+	(*RecoverShardResponse)(nil),          // 120: penstock.v1.RecoverShardResponse
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	1,   // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
@@ -5809,54 +5815,62 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	102, // 77: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
 	103, // 78: penstock.v1.AdminService.GetClusterStatus:input_type -> penstock.v1.GetClusterStatusRequest
 	104, // 79: penstock.v1.AdminService.MoveLeader:input_type -> penstock.v1.MoveLeaderRequest
-	105, // 80: penstock.v1.AdminService.SetDraining:input_type -> penstock.v1.SetDrainingRequest
-	10,  // 81: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	3,   // 82: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
-	5,   // 83: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
-	8,   // 84: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
-	15,  // 85: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	17,  // 86: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	19,  // 87: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
-	21,  // 88: penstock.v1.AdminService.SetDefaultQueueType:output_type -> penstock.v1.SetDefaultQueueTypeResponse
-	23,  // 89: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	31,  // 90: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	33,  // 91: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	27,  // 92: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
-	29,  // 93: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
-	36,  // 94: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	38,  // 95: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	40,  // 96: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	42,  // 97: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	45,  // 98: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	47,  // 99: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	49,  // 100: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
-	52,  // 101: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	54,  // 102: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	56,  // 103: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
-	59,  // 104: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	61,  // 105: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	63,  // 106: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	66,  // 107: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	68,  // 108: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	70,  // 109: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	72,  // 110: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	75,  // 111: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	77,  // 112: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	79,  // 113: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	82,  // 114: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	84,  // 115: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	86,  // 116: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
-	88,  // 117: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	90,  // 118: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	106, // 119: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	107, // 120: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
-	108, // 121: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
-	109, // 122: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
-	110, // 123: penstock.v1.AdminService.GetClusterStatus:output_type -> penstock.v1.GetClusterStatusResponse
-	111, // 124: penstock.v1.AdminService.MoveLeader:output_type -> penstock.v1.MoveLeaderResponse
-	112, // 125: penstock.v1.AdminService.SetDraining:output_type -> penstock.v1.SetDrainingResponse
-	81,  // [81:126] is the sub-list for method output_type
-	36,  // [36:81] is the sub-list for method input_type
+	105, // 80: penstock.v1.AdminService.MoveReplica:input_type -> penstock.v1.MoveReplicaRequest
+	106, // 81: penstock.v1.AdminService.AddBroker:input_type -> penstock.v1.AddBrokerRequest
+	107, // 82: penstock.v1.AdminService.RemoveBroker:input_type -> penstock.v1.RemoveBrokerRequest
+	108, // 83: penstock.v1.AdminService.SetDraining:input_type -> penstock.v1.SetDrainingRequest
+	109, // 84: penstock.v1.AdminService.RecoverShard:input_type -> penstock.v1.RecoverShardRequest
+	10,  // 85: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	3,   // 86: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
+	5,   // 87: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
+	8,   // 88: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
+	15,  // 89: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	17,  // 90: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	19,  // 91: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
+	21,  // 92: penstock.v1.AdminService.SetDefaultQueueType:output_type -> penstock.v1.SetDefaultQueueTypeResponse
+	23,  // 93: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	31,  // 94: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	33,  // 95: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	27,  // 96: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	29,  // 97: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	36,  // 98: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	38,  // 99: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	40,  // 100: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	42,  // 101: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	45,  // 102: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	47,  // 103: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	49,  // 104: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
+	52,  // 105: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	54,  // 106: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	56,  // 107: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
+	59,  // 108: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	61,  // 109: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	63,  // 110: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	66,  // 111: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	68,  // 112: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	70,  // 113: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	72,  // 114: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	75,  // 115: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	77,  // 116: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	79,  // 117: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	82,  // 118: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	84,  // 119: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	86,  // 120: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
+	88,  // 121: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	90,  // 122: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	110, // 123: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	111, // 124: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
+	112, // 125: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
+	113, // 126: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
+	114, // 127: penstock.v1.AdminService.GetClusterStatus:output_type -> penstock.v1.GetClusterStatusResponse
+	115, // 128: penstock.v1.AdminService.MoveLeader:output_type -> penstock.v1.MoveLeaderResponse
+	116, // 129: penstock.v1.AdminService.MoveReplica:output_type -> penstock.v1.MoveReplicaResponse
+	117, // 130: penstock.v1.AdminService.AddBroker:output_type -> penstock.v1.AddBrokerResponse
+	118, // 131: penstock.v1.AdminService.RemoveBroker:output_type -> penstock.v1.RemoveBrokerResponse
+	119, // 132: penstock.v1.AdminService.SetDraining:output_type -> penstock.v1.SetDrainingResponse
+	120, // 133: penstock.v1.AdminService.RecoverShard:output_type -> penstock.v1.RecoverShardResponse
+	85,  // [85:134] is the sub-list for method output_type
+	36,  // [36:85] is the sub-list for method input_type
 	36,  // [36:36] is the sub-list for extension type_name
 	36,  // [36:36] is the sub-list for extension extendee
 	0,   // [0:36] is the sub-list for field type_name

@@ -65,7 +65,11 @@ const (
 	AdminService_EndBackup_FullMethodName             = "/penstock.v1.AdminService/EndBackup"
 	AdminService_GetClusterStatus_FullMethodName      = "/penstock.v1.AdminService/GetClusterStatus"
 	AdminService_MoveLeader_FullMethodName            = "/penstock.v1.AdminService/MoveLeader"
+	AdminService_MoveReplica_FullMethodName           = "/penstock.v1.AdminService/MoveReplica"
+	AdminService_AddBroker_FullMethodName             = "/penstock.v1.AdminService/AddBroker"
+	AdminService_RemoveBroker_FullMethodName          = "/penstock.v1.AdminService/RemoveBroker"
 	AdminService_SetDraining_FullMethodName           = "/penstock.v1.AdminService/SetDraining"
+	AdminService_RecoverShard_FullMethodName          = "/penstock.v1.AdminService/RecoverShard"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -122,15 +126,18 @@ type AdminServiceClient interface {
 	ImportDefinitions(ctx context.Context, in *ImportDefinitionsRequest, opts ...grpc.CallOption) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
-	// Fixes a copy of all data, which the same user then reads part by part as one archive. For administrators. Ends with the
-	// connection, after the last part, and when no part is read for five minutes. One backup at a time.
+	// Fixes a copy of all data, which the same user then reads part by part as one archive: see backup.proto. For administrators.
 	BeginBackup(ctx context.Context, in *BeginBackupRequest, opts ...grpc.CallOption) (*BeginBackupResponse, error)
 	ReadBackup(ctx context.Context, in *ReadBackupRequest, opts ...grpc.CallOption) (*ReadBackupResponse, error)
 	EndBackup(ctx context.Context, in *EndBackupRequest, opts ...grpc.CallOption) (*EndBackupResponse, error)
 	// The cluster: see cluster.proto. For administrators, and the first one for monitoring, too.
 	GetClusterStatus(ctx context.Context, in *GetClusterStatusRequest, opts ...grpc.CallOption) (*GetClusterStatusResponse, error)
 	MoveLeader(ctx context.Context, in *MoveLeaderRequest, opts ...grpc.CallOption) (*MoveLeaderResponse, error)
+	MoveReplica(ctx context.Context, in *MoveReplicaRequest, opts ...grpc.CallOption) (*MoveReplicaResponse, error)
+	AddBroker(ctx context.Context, in *AddBrokerRequest, opts ...grpc.CallOption) (*AddBrokerResponse, error)
+	RemoveBroker(ctx context.Context, in *RemoveBrokerRequest, opts ...grpc.CallOption) (*RemoveBrokerResponse, error)
 	SetDraining(ctx context.Context, in *SetDrainingRequest, opts ...grpc.CallOption) (*SetDrainingResponse, error)
+	RecoverShard(ctx context.Context, in *RecoverShardRequest, opts ...grpc.CallOption) (*RecoverShardResponse, error)
 }
 
 type adminServiceClient struct {
@@ -581,10 +588,50 @@ func (c *adminServiceClient) MoveLeader(ctx context.Context, in *MoveLeaderReque
 	return out, nil
 }
 
+func (c *adminServiceClient) MoveReplica(ctx context.Context, in *MoveReplicaRequest, opts ...grpc.CallOption) (*MoveReplicaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MoveReplicaResponse)
+	err := c.cc.Invoke(ctx, AdminService_MoveReplica_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) AddBroker(ctx context.Context, in *AddBrokerRequest, opts ...grpc.CallOption) (*AddBrokerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddBrokerResponse)
+	err := c.cc.Invoke(ctx, AdminService_AddBroker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) RemoveBroker(ctx context.Context, in *RemoveBrokerRequest, opts ...grpc.CallOption) (*RemoveBrokerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveBrokerResponse)
+	err := c.cc.Invoke(ctx, AdminService_RemoveBroker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) SetDraining(ctx context.Context, in *SetDrainingRequest, opts ...grpc.CallOption) (*SetDrainingResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetDrainingResponse)
 	err := c.cc.Invoke(ctx, AdminService_SetDraining_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) RecoverShard(ctx context.Context, in *RecoverShardRequest, opts ...grpc.CallOption) (*RecoverShardResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverShardResponse)
+	err := c.cc.Invoke(ctx, AdminService_RecoverShard_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -645,15 +692,18 @@ type AdminServiceServer interface {
 	ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
-	// Fixes a copy of all data, which the same user then reads part by part as one archive. For administrators. Ends with the
-	// connection, after the last part, and when no part is read for five minutes. One backup at a time.
+	// Fixes a copy of all data, which the same user then reads part by part as one archive: see backup.proto. For administrators.
 	BeginBackup(context.Context, *BeginBackupRequest) (*BeginBackupResponse, error)
 	ReadBackup(context.Context, *ReadBackupRequest) (*ReadBackupResponse, error)
 	EndBackup(context.Context, *EndBackupRequest) (*EndBackupResponse, error)
 	// The cluster: see cluster.proto. For administrators, and the first one for monitoring, too.
 	GetClusterStatus(context.Context, *GetClusterStatusRequest) (*GetClusterStatusResponse, error)
 	MoveLeader(context.Context, *MoveLeaderRequest) (*MoveLeaderResponse, error)
+	MoveReplica(context.Context, *MoveReplicaRequest) (*MoveReplicaResponse, error)
+	AddBroker(context.Context, *AddBrokerRequest) (*AddBrokerResponse, error)
+	RemoveBroker(context.Context, *RemoveBrokerRequest) (*RemoveBrokerResponse, error)
 	SetDraining(context.Context, *SetDrainingRequest) (*SetDrainingResponse, error)
+	RecoverShard(context.Context, *RecoverShardRequest) (*RecoverShardResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -796,8 +846,20 @@ func (UnimplementedAdminServiceServer) GetClusterStatus(context.Context, *GetClu
 func (UnimplementedAdminServiceServer) MoveLeader(context.Context, *MoveLeaderRequest) (*MoveLeaderResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method MoveLeader not implemented")
 }
+func (UnimplementedAdminServiceServer) MoveReplica(context.Context, *MoveReplicaRequest) (*MoveReplicaResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method MoveReplica not implemented")
+}
+func (UnimplementedAdminServiceServer) AddBroker(context.Context, *AddBrokerRequest) (*AddBrokerResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method AddBroker not implemented")
+}
+func (UnimplementedAdminServiceServer) RemoveBroker(context.Context, *RemoveBrokerRequest) (*RemoveBrokerResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method RemoveBroker not implemented")
+}
 func (UnimplementedAdminServiceServer) SetDraining(context.Context, *SetDrainingRequest) (*SetDrainingResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetDraining not implemented")
+}
+func (UnimplementedAdminServiceServer) RecoverShard(context.Context, *RecoverShardRequest) (*RecoverShardResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method RecoverShard not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -1612,6 +1674,60 @@ func _AdminService_MoveLeader_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_MoveReplica_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveReplicaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).MoveReplica(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_MoveReplica_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).MoveReplica(ctx, req.(*MoveReplicaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_AddBroker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddBrokerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).AddBroker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_AddBroker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).AddBroker(ctx, req.(*AddBrokerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_RemoveBroker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveBrokerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RemoveBroker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RemoveBroker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RemoveBroker(ctx, req.(*RemoveBrokerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_SetDraining_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetDrainingRequest)
 	if err := dec(in); err != nil {
@@ -1626,6 +1742,24 @@ func _AdminService_SetDraining_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).SetDraining(ctx, req.(*SetDrainingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_RecoverShard_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverShardRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RecoverShard(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RecoverShard_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RecoverShard(ctx, req.(*RecoverShardRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1814,8 +1948,24 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_MoveLeader_Handler,
 		},
 		{
+			MethodName: "MoveReplica",
+			Handler:    _AdminService_MoveReplica_Handler,
+		},
+		{
+			MethodName: "AddBroker",
+			Handler:    _AdminService_AddBroker_Handler,
+		},
+		{
+			MethodName: "RemoveBroker",
+			Handler:    _AdminService_RemoveBroker_Handler,
+		},
+		{
 			MethodName: "SetDraining",
 			Handler:    _AdminService_SetDraining_Handler,
+		},
+		{
+			MethodName: "RecoverShard",
+			Handler:    _AdminService_RecoverShard_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

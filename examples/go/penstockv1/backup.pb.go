@@ -121,6 +121,7 @@ func (x *BackupResponse) GetBytes() uint64 {
 	return 0
 }
 
+// A backup ends with the connection, after its last part, and when no part is read for five minutes. One backup at a time.
 type BeginBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The archive names it, so that a client that repeats a request recognizes the file that an earlier attempt stored.

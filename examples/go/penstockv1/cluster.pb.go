@@ -186,6 +186,91 @@ func (x *ClusterReplica) GetLagBytes() uint64 {
 	return 0
 }
 
+// An operator's recovery of a shard, after which confirmed messages may be lost.
+type ClusterRecovery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                       // of the record by it
+	Broker        string                 `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`                      // whose replica was chosen
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`                              // of that replica's disk
+	EndBytes      uint64                 `protobuf:"varint,4,opt,name=end_bytes,json=endBytes,proto3" json:"end_bytes,omitempty"` // where its log ended
+	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`                              // the user who asked for it
+	AtUnixMs      uint64                 `protobuf:"varint,6,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterRecovery) Reset() {
+	*x = ClusterRecovery{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterRecovery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterRecovery) ProtoMessage() {}
+
+func (x *ClusterRecovery) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterRecovery.ProtoReflect.Descriptor instead.
+func (*ClusterRecovery) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ClusterRecovery) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ClusterRecovery) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *ClusterRecovery) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ClusterRecovery) GetEndBytes() uint64 {
+	if x != nil {
+		return x.EndBytes
+	}
+	return 0
+}
+
+func (x *ClusterRecovery) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ClusterRecovery) GetAtUnixMs() uint64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
 type ClusterShard struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`         // at the coordinator
@@ -198,14 +283,17 @@ type ClusterShard struct {
 	EndBytes  *uint64           `protobuf:"varint,7,opt,name=end_bytes,json=endBytes,proto3,oneof" json:"end_bytes,omitempty"` // of the leader's log, where the leader says it
 	Replicas  []*ClusterReplica `protobuf:"bytes,8,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	// The coordinator has not answered in time: leader, epoch and replicas are not known.
-	Unknown       bool `protobuf:"varint,9,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Unknown    bool               `protobuf:"varint,9,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Recoveries []*ClusterRecovery `protobuf:"bytes,10,rep,name=recoveries,proto3" json:"recoveries,omitempty"` // the last ones, oldest first
+	// The brokers that are to have a replica: replicas are on their way there where those of the others differ. Empty for the metadata.
+	Placed        []string `protobuf:"bytes,11,rep,name=placed,proto3" json:"placed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterShard) Reset() {
 	*x = ClusterShard{}
-	mi := &file_penstock_v1_cluster_proto_msgTypes[2]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -217,7 +305,7 @@ func (x *ClusterShard) String() string {
 func (*ClusterShard) ProtoMessage() {}
 
 func (x *ClusterShard) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_cluster_proto_msgTypes[2]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -230,7 +318,7 @@ func (x *ClusterShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterShard.ProtoReflect.Descriptor instead.
 func (*ClusterShard) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ClusterShard) GetName() string {
@@ -296,6 +384,20 @@ func (x *ClusterShard) GetUnknown() bool {
 	return false
 }
 
+func (x *ClusterShard) GetRecoveries() []*ClusterRecovery {
+	if x != nil {
+		return x.Recoveries
+	}
+	return nil
+}
+
+func (x *ClusterShard) GetPlaced() []string {
+	if x != nil {
+		return x.Placed
+	}
+	return nil
+}
+
 // The brokers and shards of the cluster, as the asked broker sees them, whichever it is.
 type GetClusterStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -305,7 +407,7 @@ type GetClusterStatusRequest struct {
 
 func (x *GetClusterStatusRequest) Reset() {
 	*x = GetClusterStatusRequest{}
-	mi := &file_penstock_v1_cluster_proto_msgTypes[3]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +419,7 @@ func (x *GetClusterStatusRequest) String() string {
 func (*GetClusterStatusRequest) ProtoMessage() {}
 
 func (x *GetClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_cluster_proto_msgTypes[3]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +432,7 @@ func (x *GetClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 type GetClusterStatusResponse struct {
@@ -346,7 +448,7 @@ type GetClusterStatusResponse struct {
 
 func (x *GetClusterStatusResponse) Reset() {
 	*x = GetClusterStatusResponse{}
-	mi := &file_penstock_v1_cluster_proto_msgTypes[4]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +460,7 @@ func (x *GetClusterStatusResponse) String() string {
 func (*GetClusterStatusResponse) ProtoMessage() {}
 
 func (x *GetClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_cluster_proto_msgTypes[4]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +473,7 @@ func (x *GetClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetClusterStatusResponse) GetCluster() string {
@@ -421,7 +523,7 @@ type MoveLeaderRequest struct {
 
 func (x *MoveLeaderRequest) Reset() {
 	*x = MoveLeaderRequest{}
-	mi := &file_penstock_v1_cluster_proto_msgTypes[5]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +535,7 @@ func (x *MoveLeaderRequest) String() string {
 func (*MoveLeaderRequest) ProtoMessage() {}
 
 func (x *MoveLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_cluster_proto_msgTypes[5]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +548,7 @@ func (x *MoveLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveLeaderRequest.ProtoReflect.Descriptor instead.
 func (*MoveLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MoveLeaderRequest) GetVhost() string {
@@ -474,7 +576,7 @@ type MoveLeaderResponse struct {
 
 func (x *MoveLeaderResponse) Reset() {
 	*x = MoveLeaderResponse{}
-	mi := &file_penstock_v1_cluster_proto_msgTypes[6]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +588,7 @@ func (x *MoveLeaderResponse) String() string {
 func (*MoveLeaderResponse) ProtoMessage() {}
 
 func (x *MoveLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_cluster_proto_msgTypes[6]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +601,7 @@ func (x *MoveLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveLeaderResponse.ProtoReflect.Descriptor instead.
 func (*MoveLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MoveLeaderResponse) GetShard() string {
@@ -523,6 +625,307 @@ func (x *MoveLeaderResponse) GetMoved() bool {
 	return false
 }
 
+// Has a replica of a virtual host move from a broker to another one. Without a source the virtual host gets one replica more, and
+// without to it has one less. The leader carries it out after the response, one replica at a time: a new one copies the log and is in
+// sync before another one leaves. It goes on until it is done or another call changes it; the same call again does no harm.
+type MoveReplicaRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Source        string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"` // the broker that is to have no replica any more; empty for none
+	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`         // the broker that is to have one; empty for none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveReplicaRequest) Reset() {
+	*x = MoveReplicaRequest{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveReplicaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveReplicaRequest) ProtoMessage() {}
+
+func (x *MoveReplicaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveReplicaRequest.ProtoReflect.Descriptor instead.
+func (*MoveReplicaRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MoveReplicaRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *MoveReplicaRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *MoveReplicaRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+type MoveReplicaResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         string                 `protobuf:"bytes,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Placed        []string               `protobuf:"bytes,2,rep,name=placed,proto3" json:"placed,omitempty"`    // the brokers that are to have a replica
+	Changed       bool                   `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"` // false if it was asked for before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveReplicaResponse) Reset() {
+	*x = MoveReplicaResponse{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveReplicaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveReplicaResponse) ProtoMessage() {}
+
+func (x *MoveReplicaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveReplicaResponse.ProtoReflect.Descriptor instead.
+func (*MoveReplicaResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MoveReplicaResponse) GetShard() string {
+	if x != nil {
+		return x.Shard
+	}
+	return ""
+}
+
+func (x *MoveReplicaResponse) GetPlaced() []string {
+	if x != nil {
+		return x.Placed
+	}
+	return nil
+}
+
+func (x *MoveReplicaResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+// Lets a broker join a cluster that runs. Until it has joined it gets no replicas, but is known to the others.
+type AddBrokerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Broker        string                 `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"` // its name
+	Peers         string                 `protobuf:"bytes,2,opt,name=peers,proto3" json:"peers,omitempty"`   // where the other brokers reach it, as HOST:PORT
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddBrokerRequest) Reset() {
+	*x = AddBrokerRequest{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddBrokerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddBrokerRequest) ProtoMessage() {}
+
+func (x *AddBrokerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddBrokerRequest.ProtoReflect.Descriptor instead.
+func (*AddBrokerRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AddBrokerRequest) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *AddBrokerRequest) GetPeers() string {
+	if x != nil {
+		return x.Peers
+	}
+	return ""
+}
+
+type AddBrokerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Added         bool                   `protobuf:"varint,1,opt,name=added,proto3" json:"added,omitempty"` // false if it was added before, or has joined
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddBrokerResponse) Reset() {
+	*x = AddBrokerResponse{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddBrokerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddBrokerResponse) ProtoMessage() {}
+
+func (x *AddBrokerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddBrokerResponse.ProtoReflect.Descriptor instead.
+func (*AddBrokerResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AddBrokerResponse) GetAdded() bool {
+	if x != nil {
+		return x.Added
+	}
+	return false
+}
+
+// Forgets a broker, which then stops. It is refused while a virtual host has a replica there.
+type RemoveBrokerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Broker        string                 `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveBrokerRequest) Reset() {
+	*x = RemoveBrokerRequest{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveBrokerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveBrokerRequest) ProtoMessage() {}
+
+func (x *RemoveBrokerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveBrokerRequest.ProtoReflect.Descriptor instead.
+func (*RemoveBrokerRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RemoveBrokerRequest) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+type RemoveBrokerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveBrokerResponse) Reset() {
+	*x = RemoveBrokerResponse{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveBrokerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveBrokerResponse) ProtoMessage() {}
+
+func (x *RemoveBrokerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveBrokerResponse.ProtoReflect.Descriptor instead.
+func (*RemoveBrokerResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
 // A broker that is drained hands over what it leads, and leads nothing from then on, as long as another one can. It lasts until it
 // is set to false, also over restarts.
 type SetDrainingRequest struct {
@@ -535,7 +938,7 @@ type SetDrainingRequest struct {
 
 func (x *SetDrainingRequest) Reset() {
 	*x = SetDrainingRequest{}
-	mi := &file_penstock_v1_cluster_proto_msgTypes[7]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +950,7 @@ func (x *SetDrainingRequest) String() string {
 func (*SetDrainingRequest) ProtoMessage() {}
 
 func (x *SetDrainingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_cluster_proto_msgTypes[7]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +963,7 @@ func (x *SetDrainingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDrainingRequest.ProtoReflect.Descriptor instead.
 func (*SetDrainingRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetDrainingRequest) GetBroker() string {
@@ -586,7 +989,7 @@ type SetDrainingResponse struct {
 
 func (x *SetDrainingResponse) Reset() {
 	*x = SetDrainingResponse{}
-	mi := &file_penstock_v1_cluster_proto_msgTypes[8]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +1001,7 @@ func (x *SetDrainingResponse) String() string {
 func (*SetDrainingResponse) ProtoMessage() {}
 
 func (x *SetDrainingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_cluster_proto_msgTypes[8]
+	mi := &file_penstock_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +1014,7 @@ func (x *SetDrainingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDrainingResponse.ProtoReflect.Descriptor instead.
 func (*SetDrainingResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetDrainingResponse) GetChanged() bool {
@@ -619,6 +1022,285 @@ func (x *SetDrainingResponse) GetChanged() bool {
 		return x.Changed
 	}
 	return false
+}
+
+// Lets the replica of a broker lead although it may lack confirmed messages, because no replica in sync is left. Without accept_loss
+// nothing changes, and the response says what is left. It is refused while a broker leads, or while a replica in sync may still lead.
+type RecoverShardRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Broker        string                 `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`
+	AcceptLoss    bool                   `protobuf:"varint,3,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
+	Number        uint32                 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"` // of the virtual host's shards, the first is 0
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverShardRequest) Reset() {
+	*x = RecoverShardRequest{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverShardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverShardRequest) ProtoMessage() {}
+
+func (x *RecoverShardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverShardRequest.ProtoReflect.Descriptor instead.
+func (*RecoverShardRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RecoverShardRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *RecoverShardRequest) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *RecoverShardRequest) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
+	}
+	return false
+}
+
+func (x *RecoverShardRequest) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// The replica of a shard that is left at a broker.
+type RemainingReplica struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Broker         string                 `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	Answered       bool                   `protobuf:"varint,2,opt,name=answered,proto3" json:"answered,omitempty"`
+	Alive          bool                   `protobuf:"varint,3,opt,name=alive,proto3" json:"alive,omitempty"` // its session goes on
+	Id             *string                `protobuf:"bytes,4,opt,name=id,proto3,oneof" json:"id,omitempty"`  // absent without a replica, and where the broker does not answer
+	Open           bool                   `protobuf:"varint,5,opt,name=open,proto3" json:"open,omitempty"`   // only then the positions are known
+	InSync         bool                   `protobuf:"varint,6,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"`
+	Epoch          uint64                 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"` // of its newest record
+	EndBytes       uint64                 `protobuf:"varint,8,opt,name=end_bytes,json=endBytes,proto3" json:"end_bytes,omitempty"`
+	CommittedBytes uint64                 `protobuf:"varint,9,opt,name=committed_bytes,json=committedBytes,proto3" json:"committed_bytes,omitempty"` // as that broker knows it: more may have been committed
+	Halted         string                 `protobuf:"bytes,10,opt,name=halted,proto3" json:"halted,omitempty"`                                       // empty, or coordinator, committed or disk
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RemainingReplica) Reset() {
+	*x = RemainingReplica{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemainingReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemainingReplica) ProtoMessage() {}
+
+func (x *RemainingReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemainingReplica.ProtoReflect.Descriptor instead.
+func (*RemainingReplica) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RemainingReplica) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *RemainingReplica) GetAnswered() bool {
+	if x != nil {
+		return x.Answered
+	}
+	return false
+}
+
+func (x *RemainingReplica) GetAlive() bool {
+	if x != nil {
+		return x.Alive
+	}
+	return false
+}
+
+func (x *RemainingReplica) GetId() string {
+	if x != nil && x.Id != nil {
+		return *x.Id
+	}
+	return ""
+}
+
+func (x *RemainingReplica) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
+}
+
+func (x *RemainingReplica) GetInSync() bool {
+	if x != nil {
+		return x.InSync
+	}
+	return false
+}
+
+func (x *RemainingReplica) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RemainingReplica) GetEndBytes() uint64 {
+	if x != nil {
+		return x.EndBytes
+	}
+	return 0
+}
+
+func (x *RemainingReplica) GetCommittedBytes() uint64 {
+	if x != nil {
+		return x.CommittedBytes
+	}
+	return 0
+}
+
+func (x *RemainingReplica) GetHalted() string {
+	if x != nil {
+		return x.Halted
+	}
+	return ""
+}
+
+type RecoverShardResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         string                 `protobuf:"bytes,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Replicas      []*RemainingReplica    `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Most          string                 `protobuf:"bytes,3,opt,name=most,proto3" json:"most,omitempty"`                                // the broker with most of the log; empty if none has any
+	Problem       string                 `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`                          // why the shard cannot be recovered; empty if it can
+	Recovered     bool                   `protobuf:"varint,5,opt,name=recovered,proto3" json:"recovered,omitempty"`                     // by this call; false if nothing was changed, or it was recovered from this broker before
+	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`                             // that the broker leads; 0 as long as it does not
+	ShardCount    uint32                 `protobuf:"varint,7,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"` // of the virtual host: each is recovered by itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverShardResponse) Reset() {
+	*x = RecoverShardResponse{}
+	mi := &file_penstock_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverShardResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverShardResponse) ProtoMessage() {}
+
+func (x *RecoverShardResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverShardResponse.ProtoReflect.Descriptor instead.
+func (*RecoverShardResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RecoverShardResponse) GetShard() string {
+	if x != nil {
+		return x.Shard
+	}
+	return ""
+}
+
+func (x *RecoverShardResponse) GetReplicas() []*RemainingReplica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *RecoverShardResponse) GetMost() string {
+	if x != nil {
+		return x.Most
+	}
+	return ""
+}
+
+func (x *RecoverShardResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *RecoverShardResponse) GetRecovered() bool {
+	if x != nil {
+		return x.Recovered
+	}
+	return false
+}
+
+func (x *RecoverShardResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RecoverShardResponse) GetShardCount() uint32 {
+	if x != nil {
+		return x.ShardCount
+	}
+	return 0
 }
 
 var File_penstock_v1_cluster_proto protoreflect.FileDescriptor
@@ -640,7 +1322,15 @@ const file_penstock_v1_cluster_proto_rawDesc = "" +
 	"\ain_sync\x18\x03 \x01(\bR\x06inSync\x12 \n" +
 	"\tlag_bytes\x18\x04 \x01(\x04H\x00R\blagBytes\x88\x01\x01B\f\n" +
 	"\n" +
-	"_lag_bytes\"\xaa\x02\n" +
+	"_lag_bytes\"\x9a\x01\n" +
+	"\x0fClusterRecovery\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06broker\x18\x02 \x01(\tR\x06broker\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x1b\n" +
+	"\tend_bytes\x18\x04 \x01(\x04R\bendBytes\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\x06 \x01(\x04R\batUnixMs\"\x80\x03\n" +
 	"\fClusterShard\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\x05vhost\x18\x02 \x01(\tH\x00R\x05vhost\x88\x01\x01\x12\x16\n" +
@@ -650,7 +1340,12 @@ const file_penstock_v1_cluster_proto_rawDesc = "" +
 	"\vmin_in_sync\x18\x06 \x01(\rR\tminInSync\x12 \n" +
 	"\tend_bytes\x18\a \x01(\x04H\x01R\bendBytes\x88\x01\x01\x127\n" +
 	"\breplicas\x18\b \x03(\v2\x1b.penstock.v1.ClusterReplicaR\breplicas\x12\x18\n" +
-	"\aunknown\x18\t \x01(\bR\aunknownB\b\n" +
+	"\aunknown\x18\t \x01(\bR\aunknown\x12<\n" +
+	"\n" +
+	"recoveries\x18\n" +
+	" \x03(\v2\x1c.penstock.v1.ClusterRecoveryR\n" +
+	"recoveries\x12\x16\n" +
+	"\x06placed\x18\v \x03(\tR\x06placedB\b\n" +
 	"\x06_vhostB\f\n" +
 	"\n" +
 	"_end_bytes\"\x19\n" +
@@ -667,12 +1362,56 @@ const file_penstock_v1_cluster_proto_rawDesc = "" +
 	"\x12MoveLeaderResponse\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\tR\x05shard\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05moved\x18\x03 \x01(\bR\x05moved\"H\n" +
+	"\x05moved\x18\x03 \x01(\bR\x05moved\"R\n" +
+	"\x12MoveReplicaRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\"]\n" +
+	"\x13MoveReplicaResponse\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\tR\x05shard\x12\x16\n" +
+	"\x06placed\x18\x02 \x03(\tR\x06placed\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\bR\achanged\"@\n" +
+	"\x10AddBrokerRequest\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x14\n" +
+	"\x05peers\x18\x02 \x01(\tR\x05peers\")\n" +
+	"\x11AddBrokerResponse\x12\x14\n" +
+	"\x05added\x18\x01 \x01(\bR\x05added\"-\n" +
+	"\x13RemoveBrokerRequest\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\"\x16\n" +
+	"\x14RemoveBrokerResponse\"H\n" +
 	"\x12SetDrainingRequest\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x1a\n" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"/\n" +
 	"\x13SetDrainingResponse\x12\x18\n" +
-	"\achanged\x18\x01 \x01(\bR\achangedb\x06proto3"
+	"\achanged\x18\x01 \x01(\bR\achanged\"|\n" +
+	"\x13RecoverShardRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x16\n" +
+	"\x06broker\x18\x02 \x01(\tR\x06broker\x12\x1f\n" +
+	"\vaccept_loss\x18\x03 \x01(\bR\n" +
+	"acceptLoss\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\rR\x06number\"\x99\x02\n" +
+	"\x10RemainingReplica\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x1a\n" +
+	"\banswered\x18\x02 \x01(\bR\banswered\x12\x14\n" +
+	"\x05alive\x18\x03 \x01(\bR\x05alive\x12\x13\n" +
+	"\x02id\x18\x04 \x01(\tH\x00R\x02id\x88\x01\x01\x12\x12\n" +
+	"\x04open\x18\x05 \x01(\bR\x04open\x12\x17\n" +
+	"\ain_sync\x18\x06 \x01(\bR\x06inSync\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x1b\n" +
+	"\tend_bytes\x18\b \x01(\x04R\bendBytes\x12'\n" +
+	"\x0fcommitted_bytes\x18\t \x01(\x04R\x0ecommittedBytes\x12\x16\n" +
+	"\x06halted\x18\n" +
+	" \x01(\tR\x06haltedB\x05\n" +
+	"\x03_id\"\xea\x01\n" +
+	"\x14RecoverShardResponse\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\tR\x05shard\x129\n" +
+	"\breplicas\x18\x02 \x03(\v2\x1d.penstock.v1.RemainingReplicaR\breplicas\x12\x12\n" +
+	"\x04most\x18\x03 \x01(\tR\x04most\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x1c\n" +
+	"\trecovered\x18\x05 \x01(\bR\trecovered\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1f\n" +
+	"\vshard_count\x18\a \x01(\rR\n" +
+	"shardCountb\x06proto3"
 
 var (
 	file_penstock_v1_cluster_proto_rawDescOnce sync.Once
@@ -686,27 +1425,39 @@ func file_penstock_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_penstock_v1_cluster_proto_rawDescData
 }
 
-var file_penstock_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_penstock_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_penstock_v1_cluster_proto_goTypes = []any{
 	(*ClusterBroker)(nil),            // 0: penstock.v1.ClusterBroker
 	(*ClusterReplica)(nil),           // 1: penstock.v1.ClusterReplica
-	(*ClusterShard)(nil),             // 2: penstock.v1.ClusterShard
-	(*GetClusterStatusRequest)(nil),  // 3: penstock.v1.GetClusterStatusRequest
-	(*GetClusterStatusResponse)(nil), // 4: penstock.v1.GetClusterStatusResponse
-	(*MoveLeaderRequest)(nil),        // 5: penstock.v1.MoveLeaderRequest
-	(*MoveLeaderResponse)(nil),       // 6: penstock.v1.MoveLeaderResponse
-	(*SetDrainingRequest)(nil),       // 7: penstock.v1.SetDrainingRequest
-	(*SetDrainingResponse)(nil),      // 8: penstock.v1.SetDrainingResponse
+	(*ClusterRecovery)(nil),          // 2: penstock.v1.ClusterRecovery
+	(*ClusterShard)(nil),             // 3: penstock.v1.ClusterShard
+	(*GetClusterStatusRequest)(nil),  // 4: penstock.v1.GetClusterStatusRequest
+	(*GetClusterStatusResponse)(nil), // 5: penstock.v1.GetClusterStatusResponse
+	(*MoveLeaderRequest)(nil),        // 6: penstock.v1.MoveLeaderRequest
+	(*MoveLeaderResponse)(nil),       // 7: penstock.v1.MoveLeaderResponse
+	(*MoveReplicaRequest)(nil),       // 8: penstock.v1.MoveReplicaRequest
+	(*MoveReplicaResponse)(nil),      // 9: penstock.v1.MoveReplicaResponse
+	(*AddBrokerRequest)(nil),         // 10: penstock.v1.AddBrokerRequest
+	(*AddBrokerResponse)(nil),        // 11: penstock.v1.AddBrokerResponse
+	(*RemoveBrokerRequest)(nil),      // 12: penstock.v1.RemoveBrokerRequest
+	(*RemoveBrokerResponse)(nil),     // 13: penstock.v1.RemoveBrokerResponse
+	(*SetDrainingRequest)(nil),       // 14: penstock.v1.SetDrainingRequest
+	(*SetDrainingResponse)(nil),      // 15: penstock.v1.SetDrainingResponse
+	(*RecoverShardRequest)(nil),      // 16: penstock.v1.RecoverShardRequest
+	(*RemainingReplica)(nil),         // 17: penstock.v1.RemainingReplica
+	(*RecoverShardResponse)(nil),     // 18: penstock.v1.RecoverShardResponse
 }
 var file_penstock_v1_cluster_proto_depIdxs = []int32{
-	1, // 0: penstock.v1.ClusterShard.replicas:type_name -> penstock.v1.ClusterReplica
-	0, // 1: penstock.v1.GetClusterStatusResponse.brokers:type_name -> penstock.v1.ClusterBroker
-	2, // 2: penstock.v1.GetClusterStatusResponse.shards:type_name -> penstock.v1.ClusterShard
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	1,  // 0: penstock.v1.ClusterShard.replicas:type_name -> penstock.v1.ClusterReplica
+	2,  // 1: penstock.v1.ClusterShard.recoveries:type_name -> penstock.v1.ClusterRecovery
+	0,  // 2: penstock.v1.GetClusterStatusResponse.brokers:type_name -> penstock.v1.ClusterBroker
+	3,  // 3: penstock.v1.GetClusterStatusResponse.shards:type_name -> penstock.v1.ClusterShard
+	17, // 4: penstock.v1.RecoverShardResponse.replicas:type_name -> penstock.v1.RemainingReplica
+	5,  // [5:5] is the sub-list for method output_type
+	5,  // [5:5] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_cluster_proto_init() }
@@ -715,14 +1466,15 @@ func file_penstock_v1_cluster_proto_init() {
 		return
 	}
 	file_penstock_v1_cluster_proto_msgTypes[1].OneofWrappers = []any{}
-	file_penstock_v1_cluster_proto_msgTypes[2].OneofWrappers = []any{}
+	file_penstock_v1_cluster_proto_msgTypes[3].OneofWrappers = []any{}
+	file_penstock_v1_cluster_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_cluster_proto_rawDesc), len(file_penstock_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

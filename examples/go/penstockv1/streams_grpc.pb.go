@@ -60,7 +60,7 @@ type StreamServiceClient interface {
 	GetProducer(ctx context.Context, in *GetProducerRequest, opts ...grpc.CallOption) (*GetProducerResponse, error)
 	// Lists named producers, in pages: the caller's own, or all for administrators and monitoring.
 	ListProducers(ctx context.Context, in *ListProducersRequest, opts ...grpc.CallOption) (*ListProducersResponse, error)
-	// Deletes a name and its owner: repeated messages are stored again. For administrators.
+	// Deletes a name and its owner: repeated messages are stored again. For administrators and the owner.
 	DeleteProducer(ctx context.Context, in *DeleteProducerRequest, opts ...grpc.CallOption) (*DeleteProducerResponse, error)
 }
 
@@ -216,7 +216,7 @@ type StreamServiceServer interface {
 	GetProducer(context.Context, *GetProducerRequest) (*GetProducerResponse, error)
 	// Lists named producers, in pages: the caller's own, or all for administrators and monitoring.
 	ListProducers(context.Context, *ListProducersRequest) (*ListProducersResponse, error)
-	// Deletes a name and its owner: repeated messages are stored again. For administrators.
+	// Deletes a name and its owner: repeated messages are stored again. For administrators and the owner.
 	DeleteProducer(context.Context, *DeleteProducerRequest) (*DeleteProducerResponse, error)
 	mustEmbedUnimplementedStreamServiceServer()
 }
