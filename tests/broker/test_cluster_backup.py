@@ -98,7 +98,7 @@ def restored(backup: Path, cluster: ServingCluster, name: str) -> None:
 
 def new_cluster(root: Path) -> ServingCluster:
     root.mkdir()
-    return ServingCluster(root, shards=1)
+    return ServingCluster(root, shards=3)
 
 
 def test_a_new_cluster_is_started_from_a_backup(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster, until_do
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-QUEUE = "jobs"
+QUEUE, SHARDS = "jobs", 3
 KEPT, LOST, LATER = ([f"{word} {number}".encode() for number in range(20)] for word in ("kept", "lost", "later"))
 
 
@@ -35,13 +35,15 @@ def recover(cluster: ServingCluster, at: str, broker: str, *flags: str) -> subpr
     return run(cluster, at, "recover", "/", "--from", broker, *flags)
 
 
-def shard(cluster: ServingCluster, at: str) -> ClusterShard:
+def shards(cluster: ServingCluster, at: str) -> list[ClusterShard]:
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        return next(each for each in cluster_status(connection).shards if each.vhost == "/")
+        return [each for each in cluster_status(connection).shards if each.vhost == "/"]
 
 
 def in_sync(cluster: ServingCluster, at: str) -> list[str]:
-    return [replica.broker for replica in shard(cluster, at).replicas if replica.in_sync]
+    """Return the brokers that are in sync in any of the shards."""
+    replicas = (replica for shard in shards(cluster, at) for replica in shard.replicas)
+    return sorted({replica.broker for replica in replicas if replica.in_sync})
 
 
 def publish(cluster: ServingCluster, at: str, bodies: list[bytes]) -> None:
@@ -81,7 +83,7 @@ def recovered(result: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_a_virtual_host_goes_on_from_a_replica_that_lagged(tmp_path: Path) -> None:
-    with ServingCluster(tmp_path, shards=1) as cluster:
+    with ServingCluster(tmp_path, shards=SHARDS) as cluster:
         leader, other, left = lag(cluster)
         refused = recover(cluster, other, other, "--accept-loss")
         assert (refused.returncode, f"is led by broker '{leader}'" in refused.stderr) == (1, True), refused
@@ -94,22 +96,22 @@ def test_a_virtual_host_goes_on_from_a_replica_that_lagged(tmp_path: Path) -> No
         eventually(lambda: recover(cluster, leader, left).returncode, 0, SECONDS_MAX)
         shown = recover(cluster, leader, left)
         assert "nothing was changed" in shown.stderr
-        assert not shard(cluster, leader).led
+        assert [shard.led for shard in shards(cluster, leader)] == [False] * SHARDS
         blank = recover(cluster, left, leader, "--accept-loss")
         assert f"has more at broker '{left}'" in blank.stderr
         unknown = recover(cluster, left, "mq-7", "--accept-loss")
         assert "broker 'mq-7' not found" in unknown.stderr
 
         done = recovered(recover(cluster, leader, left, "--accept-loss", "--output", "json"))
-        assert (done["recovered"], done["epoch"] > 0) == (True, True)
+        assert [(each["recovered"], each["epoch"] > 0) for each in done] == [(True, True)] * SHARDS
         until_done(lambda: publish(cluster, left, LATER[:1]))
         again = recover(cluster, other, left, "--accept-loss")
         assert "as before" in again.stdout or "is led by broker" in again.stderr, again
 
         publish(cluster, left, LATER[1:])
         cluster.until_all_in_sync()
-        (recovery,) = shard(cluster, other).recoveries
-        assert (recovery.broker, recovery.by) == (left, "guest")
+        found = [recovery for shard in shards(cluster, other) for recovery in shard.recoveries]
+        assert [(recovery.broker, recovery.by) for recovery in found] == [(left, "guest")] * SHARDS
         assert "guest" in run(cluster, other, "status").stdout.rpartition("recovered")[2]
         for broker in cluster.brokers.values():
             assert "shard recovered by an operator: confirmed messages may be lost" in broker.log
@@ -120,7 +122,7 @@ def test_a_virtual_host_goes_on_from_a_replica_that_lagged(tmp_path: Path) -> No
         cluster.brokers[other].start()
         eventually((cluster.brokers[other].data_dir / SET_ASIDE).exists, True, SECONDS_MAX)
         cluster.until_all_in_sync()
-        assert any((cluster.brokers[other].data_dir / SET_ASIDE).glob("*/msgs.*"))
+        assert len({path.parent for path in (cluster.brokers[other].data_dir / SET_ASIDE).glob("*/msgs.*")}) == SHARDS
         assert "log set aside" in cluster.brokers[other].log
         leader = cluster.leader()
         assert list(consume(cluster, leader)) == KEPT + LATER

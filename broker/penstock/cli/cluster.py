@@ -15,6 +15,7 @@ from penstock.cli.cluster_moves import MOVE_COLUMNS, Placing, moves_of, wait_unt
 from penstock.cli.group import Commands
 from penstock.cli.options import Uri, VhostName, complete_vhosts, connected
 from penstock.cli.output import Format, Output, counted, print_done, print_json, print_note, print_rows
+from penstock.cli.recovering import outcome_of
 
 if TYPE_CHECKING:
     from penstock import Connection
@@ -170,26 +171,27 @@ def recover(
     do not answer. The metadata is recovered on the machine of any broker, by the user of its process or root.
     """
     if metadata:
-        found, of = _recovered_metadata(broker, data_dir, accept_loss, name), "the metadata"
+        found, of = [_recovered_metadata(broker, data_dir, accept_loss, name)], "the metadata"
     elif name is None:
         raise typer.BadParameter("name a vhost, or use --metadata")
     else:
-        from penstock.cli.cluster_calls import recover_shard
+        from penstock.cli.recovering import recover_shards
 
         with connected(context, uri) as connection:
-            found, of = recover_shard(connection, name, broker, accept_loss), f"vhost '{name}'"
-    if accept_loss or found.recovered:
-        leads = f", which leads in epoch {found.epoch}" if found.epoch else ", which does not lead yet: see its log"
-        before = "" if found.recovered else " as before"
-        print_done(f"{of} was recovered{before} from broker '{broker}'{leads}", found, output)
+            found, of = recover_shards(connection, name, broker, accept_loss), f"vhost '{name}'"
+    shown = found[0] if found[0].shard_count == 1 else found
+    if accept_loss or any(each.recovered for each in found):
+        print_done(f"{of} was recovered{outcome_of(found)}", shown, output)
         return
     if output is Format.JSON:
-        print_json(found)
+        print_json(shown)
         return
-    print_rows(map(_remaining, found.replicas), REMAINING_COLUMNS, output)
+    rows = [(each.number, *_remaining(replica)) for each in found for replica in each.replicas]
+    if len(found) == 1:
+        print_rows((row[1:] for row in rows), REMAINING_COLUMNS, output)
+    else:
+        print_rows(rows, ("shard", *REMAINING_COLUMNS), output)
     sys.stdout.flush()
-    if found.problem:
-        raise ValueError(f"{of} {found.problem}")
     _say_cost(of, broker, found, lost=LOST_METADATA if metadata else LOST_MESSAGES)
 
 
@@ -264,10 +266,9 @@ def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -
     deadline = time.monotonic() + seconds
     while left := [shard for shard in cluster_status(connection).shards if not shard.led or shard.leader == broker]:
         if not time.monotonic() < deadline:
-            names = ", ".join(
-                METADATA if shard.vhost is None else f"vhost '{shard.vhost}'" for shard in left[:NAMED_MAX]
-            )
-            more = "" if len(left) <= NAMED_MAX else f" and {counted(len(left) - NAMED_MAX, 'other')}"
+            found = dict.fromkeys(METADATA if shard.vhost is None else f"vhost '{shard.vhost}'" for shard in left)
+            names = ", ".join(list(found)[:NAMED_MAX])
+            more = "" if len(found) <= NAMED_MAX else f" and {counted(len(found) - NAMED_MAX, 'other')}"
             raise ValueError(
                 f"no other broker than '{broker}' leads {names}{more} yet; it hands over once a broker that is not "
                 "drained has a replica in sync, as `penstock cluster status` shows"
@@ -382,14 +383,15 @@ def _spread_replicas(context: typer.Context, uri: str | None, output: Format | N
 
 
 def _moves(found: "ClusterStatus") -> "list[Move]":
-    """Return the moves for a status. The metadata stays where it is, and so does a shard whose leader is silent."""
+    """Return the moves for a status. The metadata stays where it is, and so does a vhost whose leader is silent."""
     from penstock.cli.rebalancing import LedShard, rebalance
 
-    led = {
-        shard.vhost: LedShard(shard.leader, frozenset(each.broker for each in shard.replicas if each.in_sync))
-        for shard in found.shards
-        if shard.led and shard.vhost is not None
-    }
+    led: dict[str, LedShard] = {}
+    for vhost in dict.fromkeys(shard.vhost for shard in found.shards if shard.vhost is not None):
+        shards = [shard for shard in found.shards if shard.vhost == vhost]
+        if all(shard.led and shard.leader == shards[0].leader for shard in shards):
+            able = ({each.broker for each in shard.replicas if each.in_sync} for shard in shards)
+            led[vhost] = LedShard(shards[0].leader, frozenset(set.intersection(*able)))
     return rebalance(led, {each.name for each in found.brokers if each.alive and not each.draining})
 
 
@@ -405,11 +407,18 @@ def _carry_out(connection: "Connection", move: "Move") -> bool:
     return True
 
 
-def _say_cost(of: str, broker: str, found: "RecoveredShard", lost: str) -> None:
-    """Say what a recovery would lose. Nothing was changed."""
-    chosen = next(each for each in found.replicas if each.broker == broker)
-    end = f"position {chosen.end_bytes} of epoch {chosen.epoch}"
-    print_note(f"no replica that answers has more of {of} than broker '{broker}', whose log ends at {end}")
+def _say_cost(of: str, broker: str, found: "list[RecoveredShard]", lost: str) -> None:
+    """Say what a recovery would lose. Nothing was changed. Raise ValueError where nothing is to be recovered."""
+    problems = {each.number: f"{of} {each.problem}" for each in found if each.problem}
+    if len(problems) == len(found):
+        raise ValueError(problems[found[0].number])
+    for number, problem in problems.items():
+        print_note(f"shard {number} stays as it is: {problem}")
+    for each in (each for each in found if not each.problem):
+        chosen = next(replica for replica in each.replicas if replica.broker == broker)
+        what = of if len(found) == 1 else f"shard {each.number} of {of}"
+        end = f"position {chosen.end_bytes} of epoch {chosen.epoch}"
+        print_note(f"no replica that answers has more of {what} than broker '{broker}', whose log ends at {end}")
     print_note(lost)
     print_note("nothing was changed; stop all brokers for good that do not answer, then add --accept-loss")
 

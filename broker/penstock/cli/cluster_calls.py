@@ -151,6 +151,9 @@ class RecoveredShard:
     problem: str
     recovered: bool
     epoch: int
+    number: int = 0
+    shard_count: int = 1
+    """The shards of the virtual host, of which each is recovered by itself."""
 
 
 def cluster_status(connection: "Connection") -> ClusterStatus:
@@ -197,12 +200,14 @@ def set_draining(connection: "Connection", broker: str, draining: bool) -> bool:
     return _run(connection, call("SetDraining", request, cluster_pb2.SetDrainingResponse)).changed
 
 
-def recover_shard(connection: "Connection", vhost: str, broker: str, accept_loss: bool) -> RecoveredShard:
+def recover_shard(
+    connection: "Connection", vhost: str, broker: str, accept_loss: bool, number: int = 0
+) -> RecoveredShard:
     """Let a replica lead that may lack confirmed messages, or find out what that costs."""
-    request = cluster_pb2.RecoverShardRequest(vhost=vhost, broker=broker, accept_loss=accept_loss)
+    request = cluster_pb2.RecoverShardRequest(vhost=vhost, broker=broker, accept_loss=accept_loss, number=number)
     found = _run(connection, call("RecoverShard", request, cluster_pb2.RecoverShardResponse))
-    replicas = tuple(map(_remaining, found.replicas))
-    return RecoveredShard(vhost, broker, found.shard, replicas, found.most, found.problem, found.recovered, found.epoch)
+    outcome = (found.most, found.problem, found.recovered, found.epoch, number, max(1, found.shard_count))
+    return RecoveredShard(vhost, broker, found.shard, tuple(map(_remaining, found.replicas)), *outcome)
 
 
 def _remaining(each: cluster_pb2.RemainingReplica) -> RemainingReplica:

@@ -71,15 +71,15 @@ def wait_until_placed(connection: "Connection", wanted: "PlacedReplicas", second
 
     deadline = time.monotonic() + seconds
     while True:
-        shard = next((each for each in cluster_status(connection).shards if each.name == wanted.shard), None)
-        if shard is None:
+        shards = [each for each in cluster_status(connection).shards if each.vhost == wanted.vhost]
+        if wanted.shard not in {shard.name for shard in shards}:
             raise ValueError(f"vhost '{wanted.vhost}' was deleted")
-        if set(shard.placed) != set(wanted.placed):
+        if set(shards[0].placed) != set(wanted.placed):
             raise ValueError(
-                f"vhost '{wanted.vhost}' is to have replicas on {', '.join(shard.placed)} by another command; see "
+                f"vhost '{wanted.vhost}' is to have replicas on {', '.join(shards[0].placed)} by another command; see "
                 "`penstock cluster status`"
             )
-        if is_placed(shard):
+        if all(map(is_placed, shards)):
             return
         if not time.monotonic() < deadline:
             raise ValueError(
@@ -99,8 +99,9 @@ def leaving_moves(found: "ClusterStatus", broker: str) -> list[Leaving]:
     able = {each.name for each in found.brokers if each.alive and not each.draining and each.name != broker}
     load = Counter(name for shard in found.shards for name in shard.placed)
     moves: list[Leaving] = []
-    for shard in found.shards:
-        if shard.vhost is None or broker not in shard.placed:
+    # All shards of a vhost have the same brokers, and move together.
+    for shard in {each.vhost: each for each in found.shards if each.vhost is not None}.values():
+        if broker not in shard.placed:
             continue
         others = able.difference(shard.placed)
         if not others:
@@ -109,8 +110,8 @@ def leaving_moves(found: "ClusterStatus", broker: str) -> list[Leaving]:
                 f"drained lacks one; add a broker, or run `penstock cluster shrink {shard.vhost} --from {broker}`"
             )
         to = min(others, key=lambda name: (load[name], name))
-        load[to] += 1
-        moves.append(Leaving(shard.vhost, broker, to))
+        load[to] += sum(each.vhost == shard.vhost for each in found.shards)
+        moves.append(Leaving(shard.vhost or "", broker, to))
     return moves
 
 

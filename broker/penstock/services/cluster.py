@@ -52,11 +52,14 @@ class ClusterVerbs:
         principal.require_administrator(Thing("broker", broker))
         return await self._get().drain(broker, is_draining=is_draining)
 
-    @changing("RecoverShard", "vhost", "broker", "accepts_loss")
-    async def recover_shard(self, principal: Principal, vhost: str, broker: str, accepts_loss: bool) -> RecoveredShard:
+    @changing("RecoverShard", "vhost", "number", "broker", "accepts_loss")
+    async def recover_shard(
+        self, principal: Principal, vhost: str, number: int, broker: str, accepts_loss: bool
+    ) -> RecoveredShard:
         """Let a replica lead that may lack confirmed messages, or say what that costs. For administrators."""
         principal.require_administrator(Thing("vhost", vhost))
-        return await self._get().recover(vhost_name(vhost), broker, principal.name, accepts_loss=accepts_loss)
+        name = vhost_name(vhost)
+        return await self._get().recover(name, number, broker, principal.name, accepts_loss=accepts_loss)
 
     def _get(self) -> Cluster:
         if self._cluster is None:

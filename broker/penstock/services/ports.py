@@ -481,6 +481,8 @@ class RecoveredShard:
     problem: str
     is_recovered: bool
     epoch: int
+    shard_count: int = 1
+    """The shards of its virtual host, of which each is recovered by itself."""
 
 
 class Cluster(Protocol):
@@ -526,8 +528,10 @@ class Cluster(Protocol):
         """Have a broker lead nothing, or end that; return whether it changed."""
         ...
 
-    async def recover(self, vhost: VhostName, broker: str, by: str, *, accepts_loss: bool) -> RecoveredShard:
-        """Return what a recovery from the replica of a broker costs, and carry it out if the loss is accepted.
+    async def recover(
+        self, vhost: VhostName, number: int, broker: str, by: str, *, accepts_loss: bool
+    ) -> RecoveredShard:
+        """Return what a recovery of a shard from a broker costs, and carry it out if the loss is accepted.
 
         Raises NotFoundError, PreconditionFailedError and FaultError.
         """

@@ -6,6 +6,7 @@ A restore makes each log that of a new replica, with an epoch above those of the
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,10 @@ from penstock.kit.clock import SystemClock
 from penstock.model.errors import StorageError, Thing
 from penstock.native import prepare_replica
 from penstock.storage.backup_archive import SHARDS
-from penstock.storage.cluster_json import CHECKPOINT, META
+from penstock.storage.cluster_json import CHECKPOINT, META, shard_number
 from penstock.storage.directory import APPLIED, directory_name
 from penstock.storage.jsonfiles import read_json, sync_directory, write_json
+from penstock.storage.vhost_files import shard_directory
 
 RESTORED: Final = "restored.json"
 _JUMP_BITS: Final = 20
@@ -36,7 +38,9 @@ class ShardOfBackup:
     @property
     def folder(self) -> str:
         """The folder of its log in a data directory."""
-        return META if self.vhost is None else directory_name(self.vhost)
+        if self.vhost is None:
+            return META
+        return str(shard_directory(Path(directory_name(self.vhost)), shard_number(self.name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +138,11 @@ def _checked(found: object, path: Path, vhosts: Sequence[str]) -> tuple[str, int
             shards = [_shard(path, each) for each in listed]
         case _:
             raise _wrong(path)
-    hosts = [each.vhost for each in shards]
-    names = {each.name for each in shards}
-    is_whole = set(hosts) == {None, *vhosts} and len(hosts) == len(set(hosts)) == len(names)
+    hosts = {each.vhost for each in shards}
+    names, folders = {each.name for each in shards}, {each.folder for each in shards}
+    counts = Counter(each.vhost for each in shards)
+    has_all = all(shard_number(each.name) < counts[each.vhost] for each in shards)
+    is_whole = hosts == {None, *vhosts} and len(shards) == len(names) == len(folders) and has_all
     if not is_whole or not position > 0 or not (path.parent / CHECKPOINT).exists():
         rule = "and the virtual hosts and the checkpoint of the backup do not belong together"
         raise StorageError(Thing("file", str(path)), rule, _WAY_OUT)

@@ -16,6 +16,12 @@ CHECKPOINT: Final = "meta.checkpoint"
 """The file with the state of the metadata at a position of that log."""
 
 
+def shard_number(name: str) -> int:
+    """Return which shard of its virtual host has a name at the coordinator, and 0 for other names."""
+    parts = name.split(".")
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() and len(parts[1]) < 4 else 0
+
+
 def belong_to(directory: Path, cluster: str, broker: str) -> None:
     """Note which broker of which cluster a data directory belongs to, unless that is noted. Blocks.
 

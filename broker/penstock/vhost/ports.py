@@ -15,7 +15,8 @@ from penstock.metadata.effects import Entry
 from penstock.model.errors import StoppedError
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import Access
-from penstock.native import Backup, QueueCounts, ReplicaBackup, Shard
+from penstock.native import QueueCounts, Shard
+from penstock.storage.backup import ClosableLog
 from penstock.vhost.batches import Outcome
 
 T = TypeVar("T")
@@ -155,7 +156,7 @@ class VhostOwner(Protocol):
         """Return when the shard has so many shards, and new queues are placed in them."""
         ...
 
-    async def begin_backup(self) -> tuple[DefinitionsBackup, Backup | ReplicaBackup]:
+    async def begin_backup(self) -> tuple[DefinitionsBackup, ClosableLog]:
         """Fix file and log at a moment when they agree."""
         ...
 

@@ -50,7 +50,8 @@ from penstock.model.records import (
     Queue,
     QueueKind,
 )
-from penstock.native import Backup, QueueCounts, ReplicaBackup, VhostCounts
+from penstock.native import QueueCounts, VhostCounts
+from penstock.storage.backup import ClosableLog
 from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.effective import EffectiveSettings
 from penstock.vhost.leases import Leases
@@ -97,7 +98,7 @@ class VhostBackup:
 
     name: VhostName
     definitions: DefinitionsBackup
-    log: Backup | ReplicaBackup
+    log: ClosableLog
 
     def close(self) -> None:
         self.definitions.close()

@@ -27,6 +27,13 @@ def test_replicas_go_to_the_brokers_with_the_fewest() -> None:
     assert moves(shards, brokers) == [Leaving("a", "mq-0", "mq-3"), Leaving("b", "mq-0", "mq-3")]
 
 
+def test_the_replicas_of_all_shards_of_a_virtual_host_go_to_one_broker() -> None:
+    brokers = [broker(f"mq-{number}") for number in range(3)]
+    shards = [shard("a", "mq-0"), shard("a", "mq-0"), shard("b", "mq-0"), shard("c", "mq-2")]
+
+    assert moves(shards, brokers) == [Leaving("a", "mq-0", "mq-1"), Leaving("b", "mq-0", "mq-2")]
+
+
 def test_a_broker_without_another_place_for_its_replicas_is_not_removed() -> None:
     brokers = [broker("mq-0"), broker("mq-1"), broker("mq-2", alive=False), broker("mq-3", draining=True)]
     with pytest.raises(ValueError, match=r"vhost 'a' .* no other broker .*penstock cluster shrink a --from mq-0"):

@@ -38,6 +38,15 @@ def test_nothing_moves_to_a_broker_that_is_gone_or_drained() -> None:
     assert moves(*two, brokers=(broker("mq-0"), broker("mq-1", draining=True))) == []
 
 
+def test_a_virtual_host_moves_once_with_all_its_shards() -> None:
+    learner = shard("a", "mq-0")
+    learner.replicas[1].in_sync = False
+
+    assert moves(*[shard("a", "mq-0")] * 3, shard("b", "mq-0")) == [Move("a", "mq-0", "mq-1")]
+    assert moves(shard("a", "mq-0"), learner, shard("b", "mq-0")) == [Move("b", "mq-0", "mq-1")], "it is not in sync"
+    assert moves(shard("a", "mq-0"), shard("a", "mq-1"), shard("b", "mq-0")) == [], "it is led by no broker alone"
+
+
 @pytest.mark.parametrize(
     "error", [penstock.PreconditionFailedError("not in sync"), penstock.ConnectionLostError("busy")]
 )

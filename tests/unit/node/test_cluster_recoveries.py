@@ -67,7 +67,7 @@ class World:
         return Recoveries(view, SystemClock())
 
     def recover(self, at: BrokerName, broker: BrokerName = C, *, accepts_loss: bool = True) -> RecoveredShard:
-        return asyncio.run(self.views[at].recover(VHOST, broker, "root", accepts_loss=accepts_loss))
+        return asyncio.run(self.views[at].recover(VHOST, 0, broker, "root", accepts_loss=accepts_loss))
 
 
 def standing(log_epoch: int, end: int) -> ReplicaStanding:

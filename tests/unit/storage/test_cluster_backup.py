@@ -108,6 +108,34 @@ def test_a_shard_is_listed_once(folder: Path) -> None:
         prepare_cluster(folder, ["shop"])
 
 
+def with_further(folder: Path, name: str) -> None:
+    """Add a shard of the virtual host to the list of a backup, and the log of its second shard."""
+    make_log(folder / directory_name("shop") / "logs" / "1", b"t" * 16)
+    further = ShardOfBackup(name, "shop", b"t" * 16, BROKERS)
+    write(folder, json.loads(shards_content("orders", 77, (*LISTED, further))))
+
+
+def test_each_shard_of_a_virtual_host_has_its_log(folder: Path) -> None:
+    with_further(folder, "shop.1.1")
+
+    prepare_cluster(folder, ["shop"])
+
+    restored = read_restored(folder)
+    assert restored is not None
+    further = restored.shards[2]
+    assert (further.name, further.folder) == ("shop.1.1", f"{directory_name('shop')}/logs/1")
+    identities = [read_replica(str(folder / each.folder)) for each in restored.shards]
+    assert len({each.replica for each in identities if each is not None}) == 3
+
+
+@pytest.mark.parametrize("name", ["shop.0.2", "shop.2.1", "shop"])
+def test_shards_of_a_virtual_host_are_complete_and_different(folder: Path, name: str) -> None:
+    with_further(folder, name)
+
+    with pytest.raises(StorageError, match="do not belong together"):
+        prepare_cluster(folder, ["shop"])
+
+
 def test_a_log_without_a_file_and_a_backup_without_a_checkpoint_are_refused(folder: Path) -> None:
     for path in (folder / META).glob("msgs.*"):
         path.unlink()

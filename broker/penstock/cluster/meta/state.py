@@ -277,12 +277,6 @@ def shard_name(vhost: VhostName, shard: int, number: int) -> str:
     return f"{directory_name(vhost)}.{shard}.{number}"
 
 
-def shard_number(name: str) -> int:
-    """Return which shard of its virtual host has a name at the coordinator; 0 for the metadata."""
-    parts = name.split(".")
-    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0
-
-
 def _fits(is_so: bool, problem: str) -> None:
     if not is_so:
         raise StorageError(Thing("log", "meta"), f"has a record that does not fit those before it: {problem}", _WAY_OUT)

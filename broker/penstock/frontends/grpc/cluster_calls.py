@@ -88,9 +88,14 @@ async def recover_shard(
     services: Services, principal: Principal, request: cluster.RecoverShardRequest
 ) -> cluster.RecoverShardResponse:
     vhost = vhost_of(request.vhost)
-    found = await services.cluster.recover_shard(principal, vhost, request.broker, request.accept_loss)
+    found = await services.cluster.recover_shard(principal, vhost, request.number, request.broker, request.accept_loss)
     response = cluster.RecoverShardResponse(
-        shard=found.shard, most=found.most, problem=found.problem, recovered=found.is_recovered, epoch=found.epoch
+        shard=found.shard,
+        most=found.most,
+        problem=found.problem,
+        recovered=found.is_recovered,
+        epoch=found.epoch,
+        shard_count=found.shard_count,
     )
     for each in found.replicas:
         response.replicas.add(

@@ -28,10 +28,11 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, QueueName
 from penstock.model.records import Queue
-from penstock.native import QueueCounts, ReplicaBackup, Shard
+from penstock.native import QueueCounts, Shard
 from penstock.node.in_cluster.metadata import CLEANING, Metadata
 from penstock.node.in_cluster.shared_question import SharedQuestion
 from penstock.node.in_cluster.term import Term
+from penstock.storage.backup import ClosableLog
 from penstock.storage.definitions_amqp import NewDefinitions
 from penstock.storage.entries import change_of
 from penstock.vhost.apply import apply_changes
@@ -57,8 +58,8 @@ class LeaderPlace(Protocol):
     def fault(self) -> str | None:
         """Why this broker's replica takes no more part, or None."""
 
-    async def begin_backup(self) -> ReplicaBackup:
-        """Fix a copy of the log with all that was confirmed before. Raises PreconditionFailedError, StorageError."""
+    async def begin_backup(self) -> ClosableLog:
+        """Fix a copy of the logs with all that was confirmed before. Raises PreconditionFailedError, StorageError."""
 
 
 class ClusterOwner:
@@ -330,7 +331,7 @@ class ClusterOwner:
 
     # ------------------------------------------------------------ as a whole
 
-    async def begin_backup(self) -> tuple[DefinitionsBackup, ReplicaBackup]:
+    async def begin_backup(self) -> tuple[DefinitionsBackup, ClosableLog]:
         """Fix the log, and then the definitions: no queue is missing in them that has messages there."""
         self._check_open()
         log = await self._place.begin_backup()

@@ -7,7 +7,7 @@ whichever process dies on the way, the record says whether it was made, and aski
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,6 @@ from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.codec import CodecError
 from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
-from penstock.cluster.meta.state import shard_number
 from penstock.cluster.record import BrokerName, ShardRecord
 from penstock.cluster.recovering import EPOCH_BITS, Choice, Problem, Seen, is_recovered, most, problem_of, recovered
 from penstock.cluster.shard_calls import (
@@ -34,6 +33,7 @@ from penstock.model.names import VhostName
 from penstock.native import read_replica
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.services.ports import RecoveredShard, RemainingReplica
+from penstock.storage.cluster_json import shard_number
 from penstock.storage.vhost_files import shard_directory
 
 ANSWER_S: Final = 2.0
@@ -55,29 +55,29 @@ class Subject:
 
 
 class Recoveries:
-    """Recovers virtual hosts."""
+    """Recovers shards of virtual hosts, each by itself."""
 
     def __init__(self, view: ClusterView, clock: Clock) -> None:
         self._view = view
         self._recovery = ShardRecovery(view.host, view.member, view.is_alive, self._folder, clock)
         view.member.answer(Method.STANDING, self._recovery.answer_standing)
 
-    async def recover(self, vhost: VhostName, broker: BrokerName, by: str, *, accepts_loss: bool) -> RecoveredShard:
-        """Do as `ShardRecovery.recover`. Raises NotFoundError, too."""
-        subject = self._subject(vhost, broker)
-        return await self._recovery.recover(subject, broker, by, accepts_loss=accepts_loss)
-
-    def _subject(self, vhost: VhostName, broker: BrokerName) -> Subject:
+    async def recover(
+        self, vhost: VhostName, number: int, broker: BrokerName, by: str, *, accepts_loss: bool
+    ) -> RecoveredShard:
+        """Do as `ShardRecovery.recover` with a shard of a virtual host. Raises NotFoundError, too."""
         state = self._view.metadata.state
         if vhost not in state.vhosts:
             raise NotFoundError(Thing("vhost", vhost), "check the name")
         if broker not in state.brokers:
             raise NotFoundError(Thing("broker", broker), "list the brokers with `penstock cluster status`")
-        shard, *further = state.shards_of(vhost)
-        if further:
-            rule = "cannot be recovered: it has several shards"
-            raise PreconditionFailedError(Thing("vhost", vhost), rule, "bring a broker back that is in sync in all")
-        return Subject(shard, Thing("vhost", vhost), vhost, state.placement.get(shard, ()))
+        shards = state.shards_of(vhost)
+        if number >= len(shards):
+            raise NotFoundError(Thing("shard", str(number)), f"name one of the {len(shards)} shards, the first is 0")
+        shard = shards[number]
+        subject = Subject(shard, Thing("vhost", vhost), vhost, state.placement.get(shard, ()))
+        found = await self._recovery.recover(subject, broker, by, accepts_loss=accepts_loss)
+        return replace(found, shard_count=len(shards))
 
     def _folder(self, shard: str, vhost: str) -> Path:
         return shard_directory(self._view.directory_of(VhostName(vhost)), shard_number(shard))
@@ -195,15 +195,16 @@ class ShardRecovery:
         return wanted
 
     async def _until_led(self, subject: Subject, record: ShardRecord) -> int:
-        """Return the epoch that the chosen replica leads; 0 if it does not lead in time."""
-        (replica,) = record.in_sync
-        broker, question = BrokerName(record.replicas[replica]), StandingQuestion(subject.shard, subject.vhost)
+        """Return the epoch that the chosen replica leads, or one that caught up with it; 0 if none does in time."""
+        question = StandingQuestion(subject.shard, subject.vhost)
+        brokers = sorted({BrokerName(broker) for broker in record.replicas.values()})
         try:
             async with asyncio.timeout(LEAD_S):
                 while True:
-                    report = (await self._ask(broker, question)).report
-                    if report is not None and (report.leads or 0) > record.epoch:
-                        return report.leads or 0
+                    seen = await asyncio.gather(*(self._ask(broker, question) for broker in brokers))
+                    epoch = max((each.report.leads or 0) if each.report is not None else 0 for each in seen)
+                    if epoch > record.epoch:
+                        return epoch
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             return 0

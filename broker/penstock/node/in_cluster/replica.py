@@ -23,14 +23,16 @@ from penstock.kit.clock import Clock, SystemClock
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.metadata.effects import Change
-from penstock.model.errors import FaultError, NotLedError, PreconditionFailedError, Thing
+from penstock.model.errors import FaultError, NotLedError
 from penstock.model.names import VhostName
-from penstock.native import ReplicaBackup, Shard
+from penstock.native import Shard
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.shard_replica import ReplicaSurroundings, ShardPlace, ShardReplica
 from penstock.node.in_cluster.term import Term
 from penstock.node.in_cluster.tries import Tries
+from penstock.storage.backup import ClosableLog
+from penstock.storage.shard_copies import ShardCopies
 
 RETRY_S: Final = 0.1
 LOOK_S: Final = 0.5
@@ -132,12 +134,20 @@ class VhostReplica:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def begin_backup(self) -> ReplicaBackup:
-        """Fix a copy of the log. Raises PreconditionFailedError and StorageError."""
-        if len(self._shards) > 1:
-            rule = "cannot be backed up: it has several shards"
-            raise PreconditionFailedError(Thing("vhost", self._vhost), rule, "export the definitions")
-        return await self._shards[0].begin_backup()
+    async def begin_backup(self) -> ClosableLog:
+        """Fix copies of the logs. Raises PreconditionFailedError and StorageError.
+
+        The others have everything that the first one relies on: it says up to where all have a producer's messages.
+        """
+        first, *further = self._shards
+        copy = await first.begin_backup()
+        try:
+            # After a failure the others are released with their last reference.
+            copies = await asyncio.gather(*(shard.begin_backup() for shard in further))
+        except BaseException:
+            copy.close()
+            raise
+        return ShardCopies([copy, *copies]) if further else copy
 
     async def hand_over(self) -> None:
         """Let another broker lead, as far as that is possible at once."""

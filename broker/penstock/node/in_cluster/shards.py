@@ -86,8 +86,10 @@ class ClusterShards:
     async def drain(self, broker: str, *, is_draining: bool) -> bool:
         return await self.draining.set(BrokerName(broker), is_draining=is_draining)
 
-    async def recover(self, vhost: VhostName, broker: str, by: str, *, accepts_loss: bool) -> RecoveredShard:
-        return await self._recoveries.recover(vhost, BrokerName(broker), by, accepts_loss=accepts_loss)
+    async def recover(
+        self, vhost: VhostName, number: int, broker: str, by: str, *, accepts_loss: bool
+    ) -> RecoveredShard:
+        return await self._recoveries.recover(vhost, number, BrokerName(broker), by, accepts_loss=accepts_loss)
 
     async def status(self) -> ClusterStatus:
         view = self._view
