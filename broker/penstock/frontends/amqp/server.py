@@ -87,8 +87,9 @@ class AmqpProtocol:
             case PermitKeys():
                 call.permit_keys(await permit_keys(services, principal, question))
             case OpenPublish(vhost=vhost):
-                # The first one of a connection enters the virtual host, and is asked again; a later one publishes.
-                is_entering = call.again or not principal.connection.is_in(vhost_of(vhost))
+                # The first one of a connection enters the virtual host; a later one publishes. Asked again, the
+                # connection ends where another broker leads by now: a client that connects again is relayed there.
+                is_entering = not call.again and not principal.connection.is_in(vhost_of(vhost))
                 admission = await services.admission.open_publisher(
                     principal, vhost_of(vhost), again=call.again, is_entering=is_entering
                 )

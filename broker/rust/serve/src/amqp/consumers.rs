@@ -402,7 +402,10 @@ impl Consumers {
     }
 
     /// Lets the consumers that were woken deliver; returns those that have ended.
-    pub async fn take_turns(&mut self, outgoing: &mut Outgoing<'_>, stopping: bool) -> Vec<Ended> {
+    ///
+    /// # Errors
+    /// Why the connection has to be closed: the broker serves the virtual host no more.
+    pub async fn take_turns(&mut self, outgoing: &mut Outgoing<'_>, stopping: bool) -> Result<Vec<Ended>, Exception> {
         self.ring.take(&mut self.rung);
         let now = Instant::now();
         let rung = &mut self.rung;
@@ -441,11 +444,12 @@ impl Consumers {
                     ended.push(Ended { channel: consumer.channel, tag: consumer.tag.clone() });
                     self.end(number).await;
                 }
+                Err(Ending::OfConnection(exception)) => return Err(exception),
             }
             self.set_timer(number);
         }
         self.rung = left;
-        ended
+        Ok(ended)
     }
 
     /// Waits until a consumer has a turn that had none.
@@ -475,8 +479,10 @@ async fn turn(
     let session = match session {
         Session::Queue(consuming) => consuming,
         Session::Stream(reading, _) if is_stopped => {
-            let turn = reading.turn(true).await.map_err(|_| Ending::Cancelled)?;
-            return if let Turn::Cancelled(_) = turn { Err(Ending::Cancelled) } else { Ok(Next::Rest) };
+            return match reading.turn(true).await {
+                Ok(Turn::Cancelled(_)) | Err(_) => Err(Ending::of(reading.shard())),
+                Ok(_) => Ok(Next::Rest),
+            };
         }
         Session::Stream(reading, filter) => {
             let place = (number, *channel, tag.as_slice());
@@ -486,8 +492,8 @@ async fn turn(
     let counts = session.counts_deliveries();
     session.ring();
     loop {
-        match session.turn(stopping).await.map_err(|_| Ending::Cancelled)? {
-            Turn::Cancelled(_) => return Err(Ending::Cancelled),
+        match session.turn(stopping).await.map_err(|_| Ending::of(session.shard()))? {
+            Turn::Cancelled(_) => return Err(Ending::of(session.shard())),
             Turn::TimedOut(limit_ms) => return Err(Ending::Overdue(limit_ms)),
             Turn::Wait(pause) => return Ok(pause.map_or(Next::Rest, Next::After)),
             Turn::Send if outgoing.out.len() >= outgoing.bytes_max => return Ok(Next::More),
@@ -516,7 +522,7 @@ async fn turn(
             outgoing.count(view);
             Ok(if outgoing.out.len() < outgoing.bytes_max { Room::ForMore } else { Room::Full })
         };
-        session.send(&mut write).await.map_err(|_| Ending::Cancelled)?;
+        session.send(&mut write).await.map_err(|_| Ending::of(session.shard()))?;
         if !has_room {
             return Ok(Next::More);
         }

@@ -20,6 +20,12 @@ pub(super) fn others_wait() -> Exception {
     Exception::of_no_method(ReplyCode::ResourceError, OTHERS_WAIT)
 }
 
+/// What a client hears whose virtual host another broker leads from now on.
+pub(super) fn led_elsewhere(vhost: &str) -> Exception {
+    let text = format!("another broker leads vhost '{vhost}' now; connect again");
+    Exception::of_no_method(ReplyCode::ConnectionForced, text)
+}
+
 /// What a client hears of an end that came from outside: nothing when it has not logged in.
 pub(super) fn of_end(ended: Ended) -> Option<Exception> {
     match ended {

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_engine::{Credit, MessageView, Picked};
+use penstock_engine::{Credit, MessageView, Picked, Shard};
 use penstock_wire::Name;
 use penstock_wire::amqp::content::put_content;
 use penstock_wire::amqp::deaths::with_delivery_count;
 use penstock_wire::amqp::method::Method;
+use penstock_wire::amqp::reply::Exception;
 
+use super::errors::led_elsewhere;
 use super::space::Space;
 
 /// Messages of fewer bytes are counted with what is written together.
@@ -82,6 +84,16 @@ pub(super) enum Ending {
     Cancelled,
     /// It kept a message for longer than so many milliseconds, which ends its channel.
     Overdue(u64),
+    /// Another broker leads the virtual host, which ends the connection: clients open cancelled consumers again less often than lost
+    /// connections.
+    OfConnection(Exception),
+}
+
+impl Ending {
+    /// Why a consumer ends whose turn failed, or that was cancelled.
+    pub fn of(shard: &Shard) -> Ending {
+        if shard.is_deposed() { Ending::OfConnection(led_elsewhere(shard.name())) } else { Ending::Cancelled }
+    }
 }
 
 /// The properties of a delivery: where deliveries are limited, one after the first says in a header how many came before.

@@ -14,13 +14,14 @@ use penstock_wire::amqp::replies::is_reply;
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 
 use super::arrived::{Arrived, Transacted};
-use super::errors::{closes_channel, exception_of};
+use super::errors::{closes_channel, exception_of, led_elsewhere};
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::gather::Source;
 use crate::host::outcomes::Decided;
 use crate::host::publishing::Publishing;
 use crate::host::publishing::committing::{Commit, commit_settlements};
+use crate::host::refusal::Kind;
 use crate::host::replies::Letter;
 
 const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
@@ -167,8 +168,16 @@ impl Publisher {
         self.tell_commits(answers);
         let Some(session) = &mut self.session else { return Ok(()) };
         session.note_synced();
+        let led_elsewhere = session.shard().is_deposed().then(|| led_elsewhere(session.shard().name()));
         let (confirms, taken_count) = (&mut self.confirms, self.taken_count);
-        session.tell(|decided| tell(decided, confirms, (assembly, taken_count), answers)).unwrap_or(Ok(()))
+        session
+            .tell(|decided| tell(decided, confirms, (assembly, taken_count), led_elsewhere, answers))
+            .unwrap_or(Ok(()))
+    }
+
+    /// Whether another broker leads the virtual host now.
+    pub fn is_deposed(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.shard().is_deposed())
     }
 
     /// Forgets what waits for a disk that has failed.
@@ -204,10 +213,16 @@ fn tell(
     decided: &Decided,
     confirms: &mut Option<(Confirms, u64)>,
     (assembly, taken_count): (&Assembly, u64),
+    led_elsewhere: Option<Exception>,
     answers: &mut Answers<'_>,
 ) -> Result<(), Exception> {
     put_returned(decided, (assembly, taken_count), answers);
-    let refused = decided.rejected.iter().map(|(_, _, refused)| refused).find(|refused| closes_channel(refused.kind));
+    let mut rejected = decided.rejected.iter().map(|(_, _, refused)| refused);
+    let refused = rejected.clone().find(|refused| closes_channel(refused.kind));
+    let refused = refused.map(|refused| exception_of(refused, PUBLISH));
+    // A new leader would take them: that is no answer to a message.
+    let refused =
+        refused.or_else(|| led_elsewhere.filter(|_| rejected.any(|refused| refused.kind == Kind::Unavailable)));
     if let Some((confirms, before)) = confirms {
         let tags = |first: u64, last: u64| (last > *before).then(|| (first.max(*before + 1) - *before, last - *before));
         let mut confirmed: Vec<_> = decided.confirmed.iter().filter_map(|(first, last)| tags(*first, *last)).collect();
@@ -223,7 +238,7 @@ fn tell(
         }
         confirms.answer(Answer::Ack, &confirmed, answers.channel, answers.out);
     }
-    refused.map_or(Ok(()), |refused| Err(exception_of(refused, PUBLISH)))
+    refused.map_or(Ok(()), Err)
 }
 
 /// Appends the messages that found no queue, which the assembly still has.

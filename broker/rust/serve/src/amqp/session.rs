@@ -490,7 +490,11 @@ impl Session {
         let frame_bytes_max = self.connection.limits().frame_bytes_max;
         let (out, space) = (&mut self.out, &mut self.space);
         let mut outgoing = Outgoing { out, bytes_max: out_bytes_max, frame_bytes_max, space };
-        for ended in self.consumers.take_turns(&mut outgoing, stopping).await {
+        let ended = match self.consumers.take_turns(&mut outgoing, stopping).await {
+            Ok(ended) => ended,
+            Err(exception) => return self.fail(exception).await,
+        };
+        for ended in ended {
             if self.connection.capabilities().consumer_cancel_notify {
                 let tag = String::from_utf8_lossy(&ended.tag);
                 Method::BasicCancel { consumer_tag: Name::cut(&tag), nowait: true }.put(ended.channel, &mut self.out);

@@ -26,8 +26,8 @@ pub(super) async fn read_turn(
     reading.ring();
     let mut properties = Vec::new();
     for _ in 0..LOOKS_MAX {
-        match reading.turn(stopping).await.map_err(|_| Ending::Cancelled)? {
-            Turn::Cancelled(_) | Turn::TimedOut(_) => return Err(Ending::Cancelled),
+        match reading.turn(stopping).await.map_err(|_| Ending::of(reading.shard()))? {
+            Turn::Cancelled(_) | Turn::TimedOut(_) => return Err(Ending::of(reading.shard())),
             Turn::Wait(pause) => return Ok(pause.map_or(Next::Rest, Next::After)),
             Turn::Send if outgoing.out.len() >= outgoing.bytes_max => return Ok(Next::More),
             Turn::Send => {}
@@ -55,7 +55,7 @@ pub(super) async fn read_turn(
             Ok(if outgoing.out.len() < outgoing.bytes_max { Room::ForMore } else { Room::Full })
         };
         let passes = |view: &MessageView<'_>| filter.is_none_or(|filter| filter.passes(view));
-        reading.send(&passes, &mut write).await.map_err(|_| Ending::Cancelled)?;
+        reading.send(&passes, &mut write).await.map_err(|_| Ending::of(reading.shard()))?;
         if !has_room {
             return Ok(Next::More);
         }

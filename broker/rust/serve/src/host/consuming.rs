@@ -442,7 +442,11 @@ impl Consuming {
     /// Whether it was cancelled because another broker leads, where its client can go on.
     #[must_use]
     pub fn is_deposed(&self) -> bool {
-        self.consumer.subscription.shard().is_deposed()
+        self.shard().is_deposed()
+    }
+
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        self.consumer.subscription.shard()
     }
 
     /// Whether its messages wait to be settled.

@@ -92,6 +92,10 @@ impl Publishing {
         })
     }
 
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
     /// Takes note of what is on the disk by now.
     pub fn note_synced(&mut self) {
         let synced = self.rounds.synced();

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use penstock_engine::{MessageView, Picked, Progress, QueueId, ReadFrom, ReadSettings, SequenceRange, StreamReader};
+use penstock_engine::{
+    MessageView, Picked, Progress, QueueId, ReadFrom, ReadSettings, SequenceRange, Shard, StreamReader,
+};
 
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
@@ -92,6 +94,10 @@ impl Reading {
 
     pub fn ring(&mut self) {
         self.looks = true;
+    }
+
+    pub fn shard(&self) -> &Arc<Shard> {
+        self.reader.shard()
     }
 
     /// Looks for messages when none wait to be sent; not when the broker stops.

@@ -8,6 +8,7 @@ use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use tokio::time::timeout;
 
 use super::Session;
+use crate::amqp::errors::led_elsewhere;
 use crate::host::calls::{Call, CallRequest};
 
 /// The close of a connection waits so long for the disk to take the deletion of its exclusive queues.
@@ -48,11 +49,15 @@ impl Session {
         self.is_over = true;
     }
 
-    /// Ends the connection, because messages that were published will never be confirmed.
+    /// Ends the connection, because messages that were published will never be confirmed: the disk has failed, or another broker leads.
     pub async fn fail_for_disk(&mut self) {
+        let is_deposed = self.channels.values().any(|open| open.publisher.is_deposed());
         self.channels.values_mut().for_each(|open| open.publisher.forget_waiting());
         self.waiting.clear();
         self.crowded.clear();
+        if is_deposed {
+            return self.fail(led_elsewhere(&self.vhost)).await;
+        }
         let text = "messages that were published cannot be confirmed: the disk has failed";
         self.fail(Exception::of_no_method(ReplyCode::InternalError, text)).await;
     }
