@@ -34,6 +34,7 @@ __all__ = [
     "Enter",
     "ExchangeDeclare",
     "ExchangeDelete",
+    "FindLeader",
     "GroupState",
     "HeaderIs",
     "JsonDecoder",
@@ -829,6 +830,17 @@ class NamesUser:
     def __new__(cls) -> Self: ...
 
 @final
+class FindLeader:
+    """Which other broker leads a virtual host that a connection has entered: answered with `found_leader`.
+
+    The broker `unreachable`, if it is not empty, was the last answer, and cannot be reached.
+    """
+
+    vhost: str
+    unreachable: str
+    def __new__(cls, *, vhost: str, unreachable: str) -> Self: ...
+
+@final
 class EndQueues:
     """The client closes its connection: answered with `admit` when its exclusive queues are deleted."""
 
@@ -927,7 +939,7 @@ class Call:
     continues if it is admitted.
     """
 
-    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Renew | NamesUser | EndQueues | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
+    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Renew | NamesUser | FindLeader | EndQueues | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
     protocol: str
     authorization: str
     certificate: bytes
@@ -937,6 +949,8 @@ class Call:
     def answer(self, payload: bytes) -> None: ...
     def admit(self, vhost: str, queue_id: int = 0, user: str = ..., by_key: bool = False) -> None:
         """Admit the user. `by_key` says that each routing key of an exchange has to be permitted besides."""
+    def found_leader(self, leader: str | None = None) -> None:
+        """Answer with the broker that leads; None when the client is to be served here."""
     def permit_keys(self, permitted: Sequence[bool]) -> None:
         """Answer for each of the keys."""
     def describe(self, vhost: str, user: str, partitions: Sequence[StreamPartition]) -> None:

@@ -34,8 +34,8 @@ NOT_AUDITED = {
     "ack_leases",
     "open_stage",
 }
-NO_PRINCIPAL = {"log_in", "renew_log_in", "names_user", "keep", "end", "end_queues", "queue_unused"}
-"""Steps before there is a principal, on the report of the engine, or by the configuration."""
+NO_PRINCIPAL = {"log_in", "renew_log_in", "names_user", "keep", "end", "end_queues", "queue_unused", "other_leader"}
+"""Steps before there is a principal, about a connection, on the report of the engine, or by the configuration."""
 SECRETS = {"password", "text", "json", "password_hash", "credentials", "columns"}
 
 

@@ -288,6 +288,9 @@ class FakeCall:
         del user
         self.result.set_result(("streams", vhost, *partitions))
 
+    def found_leader(self, leader: str | None = None) -> None:
+        self.result.set_result(("leader", leader))
+
     def permit_keys(self, permitted: Sequence[bool]) -> None:
         self.result.set_result(("keys", *permitted))
 

@@ -8,6 +8,7 @@ from penstock._core import (
     Enter,
     ExchangeDeclare,
     ExchangeDelete,
+    FindLeader,
     NamesUser,
     OpenConsume,
     OpenGet,
@@ -42,6 +43,7 @@ Question = (
     | Enter
     | Renew
     | NamesUser
+    | FindLeader
     | EndQueues
 )
 """These have an answer, or are refused."""

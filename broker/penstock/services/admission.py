@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from penstock.identity import Tag
 from penstock.model.errors import AccessRefusedError, Thing
 from penstock.model.names import QueueId, VhostName, exchange_name, existing_queue_name, vhost_name
-from penstock.services.connections import Connections
+from penstock.services.connections import Connection, Connections
 from penstock.services.principal import Principal
 from penstock.services.token_sessions import TokenSessions
 from penstock.services.verbs import QUESTIONS_MAX, decided, reading
@@ -51,6 +51,12 @@ class AdmissionVerbs:
             await found.admit_entry(rights)
         self._entered(principal, found, again=again)
         return Admission(found.name)
+
+    async def other_leader(self, connection: Connection, vhost: str, unreachable: str) -> str | None:
+        """Return the broker to which a connection that entered a virtual host is relayed; None to serve it here."""
+        if not connection.is_in(vhost):
+            return None
+        return await self._vhosts.get(vhost_name(vhost)).other_leader(unreachable)
 
     @reading
     async def publish(self, principal: Principal, vhost: str, exchange: str) -> Admission:

@@ -123,6 +123,10 @@ class Owner:
         """Return what `look` returns, for a client that wants to move messages."""
         return await self.read(look)
 
+    async def other_leader(self, unreachable: str) -> None:
+        """There is no other broker."""
+        del unreachable
+
     async def read_delivering(self, look: Callable[[], T]) -> T:
         """Return what `look` returns, for a client that is answered with the messages that there are."""
         return await self.read(look)

@@ -144,6 +144,13 @@ class VhostOwner(Protocol):
         """Do the same for a client that is answered with the messages that there are: they can be delivered then."""
         ...
 
+    async def other_leader(self, unreachable: str, /) -> str | None:
+        """Return the broker of the cluster that serves the vhost's messages, if another one does.
+
+        Wait a while as long as none is known, or only one that is unreachable.
+        """
+        ...
+
     async def read_engine(self, look: Callable[[], T], /) -> T:
         """Return what `look` returns, which asks the shard, too."""
         ...

@@ -263,6 +263,10 @@ class Vhost:
         self._require_entry(rights)
         await self._owner.read_serving(lambda: None)
 
+    async def other_leader(self, unreachable: str) -> str | None:
+        """Return the broker that serves clients of the vhost, if another one does. See `VhostOwner.other_leader`."""
+        return await self._owner.other_leader(unreachable)
+
     async def admit_publish(self, rights: Rights, exchange: ExchangeName) -> bool:
         """Authorize publishing to the exchange, and return whether each routing key needs authorization too.
 

@@ -9,6 +9,7 @@ from penstock.native import (
     Enter,
     ExchangeDeclare,
     ExchangeDelete,
+    FindLeader,
     NamesUser,
     OpenConsume,
     OpenGet,
@@ -293,5 +294,14 @@ def test_an_exchange_in_use_is_deleted_only_without_that_condition() -> None:
         refused = await world.ask(amqp(ExchangeDelete(vhost="/", name="events", if_unused=True)))
         assert text_of(refused) == (406, "exchange 'events' in vhost '/' in use")
         assert await world.ask(amqp(ExchangeDelete(vhost="/", name="events"))) == ("changed", "", 0, 0)
+
+    play(scenario)
+
+
+def test_a_broker_alone_knows_no_other_leader() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(amqp(OpenPublish(vhost="/")))
+
+        assert await world.ask(amqp(FindLeader(vhost="/", unreachable=""))) == ("leader", None)
 
     play(scenario)

@@ -16,6 +16,7 @@ from penstock.model.errors import NotFoundError, NotLedError, PreconditionFailed
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import X_DEDICATED
 from penstock.native import QueueCounts, ReplicaBackup, Shard
+from penstock.node.in_cluster import owner
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.term import Term
@@ -90,6 +91,9 @@ class FakePlace:
         self.leads = leader
 
     def leader(self) -> BrokerName | None:
+        return self.leads
+
+    async def find_leader(self) -> BrokerName | None:
         return self.leads
 
     async def begin_backup(self) -> ReplicaBackup:
@@ -256,6 +260,55 @@ def test_a_client_waits_for_a_leader_that_is_not_known_yet() -> None:
         await world.lead()
 
         assert await waiting == "served"
+
+    run(scenario())
+
+
+def test_a_client_of_another_broker_goes_to_the_leader_once_one_is_known() -> None:
+    async def scenario() -> None:
+        world = World()
+        finding = asyncio.ensure_future(world.owner.other_leader(""))
+        await asyncio.sleep(0.01)
+        assert not finding.done()
+        world.place.leads = OTHER
+
+        assert await finding == OTHER
+        assert await world.owner.other_leader("") == OTHER
+
+        finding = asyncio.ensure_future(world.owner.other_leader(OTHER))
+        await asyncio.sleep(0.01)
+        assert not finding.done(), "it cannot be reached, and another one may lead soon"
+        world.place.leads = LATER
+
+        assert await finding == LATER
+
+    run(scenario())
+
+
+def test_a_client_stays_at_a_broker_that_leads_or_is_about_to() -> None:
+    async def scenario() -> None:
+        world = World(ME)
+        finding = asyncio.ensure_future(world.owner.other_leader(""))
+        await asyncio.sleep(0.01)
+        assert not finding.done()
+
+        await world.lead()
+
+        assert await finding is None
+        assert await world.owner.other_leader(OTHER) is None
+
+    run(scenario())
+
+
+def test_a_leader_that_cannot_be_reached_is_named_again_when_no_other_one_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owner, "UNREACHABLE_S", 0.01)
+
+    async def scenario() -> None:
+        assert await World(OTHER).owner.other_leader(OTHER) == OTHER
+        monkeypatch.setattr(owner, "LEADER_S", 0.01)
+        assert await World().owner.other_leader("") is None
 
     run(scenario())
 

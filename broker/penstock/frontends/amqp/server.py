@@ -16,6 +16,7 @@ from penstock.native import (
     Admittable,
     EndQueues,
     Enter,
+    FindLeader,
     NamesUser,
     OpenConsume,
     OpenGet,
@@ -45,6 +46,9 @@ class AmqpProtocol:
             if isinstance(question, EndQueues):
                 await self._services.sessions.end_queues(connection.id)
                 call.admit("", NO_QUEUE, "", False)
+                return
+            if isinstance(question, FindLeader):
+                call.found_leader(await self._other_leader(question, connection))
                 return
             credentials = credentials_of(call.authorization, call.certificate)
             if isinstance(question, Renew):
@@ -78,6 +82,10 @@ class AmqpProtocol:
         sessions = self._services.sessions
         if not isinstance(credentials, Certificate) or not await sessions.names_user(credentials, connection):
             raise NotAuthenticatedError("", "log in with a user and a password")
+
+    async def _other_leader(self, question: FindLeader, connection: Connection) -> str | None:
+        admission, vhost = self._services.admission, vhost_of(question.vhost)
+        return await admission.other_leader(connection, vhost, question.unreachable)
 
     async def _answer(self, call: Call, question: Question, principal: Principal) -> None:
         services = self._services

@@ -12,6 +12,7 @@ from penstock.native import (
     DescribeStreams,
     EndQueues,
     Enter,
+    FindLeader,
     NamesUser,
     OpenStage,
     PermitExchange,
@@ -71,6 +72,8 @@ class GrpcProtocol:
                     _refuse(call, answer)
                 else:
                     call.answer(answer)
+            case FindLeader():
+                call.found_leader(None)
             case Enter() | Renew() | NamesUser() | EndQueues():
                 # Any user may send a large request. This listener does not ask the others.
                 call.admit("", NO_QUEUE, principal.name, False)

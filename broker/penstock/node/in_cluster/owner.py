@@ -43,6 +43,8 @@ from penstock.vhost.threads import VhostThreads
 
 LEADER_S: Final = 5.0
 """A client waits for this time while no broker is known to lead."""
+UNREACHABLE_S: Final = 1.0
+"""A client waits for this time for another leader than one that cannot be reached."""
 LOOK_S: Final = 0.1
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -53,6 +55,9 @@ class LeaderPlace(Protocol):
 
     def leader(self) -> BrokerName | None:
         """Return the broker that leads; None while none does that is known."""
+
+    async def find_leader(self) -> BrokerName | None:
+        """Do the same, and ask for it where there is no replica."""
 
     @property
     def fault(self) -> str | None:
@@ -279,6 +284,23 @@ class ClusterOwner:
         await self._serving(delivers=True)
         return await self.read_serving(look)
 
+    async def other_leader(self, unreachable: str) -> BrokerName | None:
+        """Return the other broker that leads; None where this one does, or none is known after a while.
+
+        A leader that is unreachable is returned again only if no other one leads within `UNREACHABLE_S`.
+        """
+        patient_until = asyncio.get_running_loop().time() + UNREACHABLE_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEADER_S):
+                while self._term is None:
+                    self._check_open()
+                    leader = await self._place.find_leader()
+                    is_patient = leader == unreachable and asyncio.get_running_loop().time() < patient_until
+                    if leader not in (None, self._metadata.me) and not is_patient:
+                        return leader
+                    await self._until_woken()
+        return None
+
     async def read_engine(self, look: Callable[[], T]) -> T:
         """Return what `look` returns. Without the lead, the counts of queues are the ones that the leader says."""
         self._check_open()
@@ -365,12 +387,16 @@ class ClusterOwner:
                     if self._place.leader() not in (None, self._metadata.me):
                         self._refuse()
                     self._check_open()
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_S):
-                            await self._changed.wait()
+                    await self._until_woken()
                 return self._term
         except TimeoutError:
             self._refuse()
+
+    async def _until_woken(self) -> None:
+        """Wait a moment for a change of the leader."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._changed.wait()
 
     def _check_open(self) -> None:
         if self.stopped is not None:

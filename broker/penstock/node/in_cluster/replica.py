@@ -28,6 +28,7 @@ from penstock.model.names import VhostName
 from penstock.native import Shard
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
+from penstock.node.in_cluster.remote_leader import RemoteLeader
 from penstock.node.in_cluster.shard_replica import ReplicaSurroundings, ShardPlace, ShardReplica
 from penstock.node.in_cluster.term import Term
 from penstock.node.in_cluster.tries import Tries
@@ -63,6 +64,7 @@ class VhostReplica:
         self._engine = around.engine
         self._vhost = place.vhost
         self._clock = clock or SystemClock()
+        self._remote_leader = RemoteLeader(lambda: around.host.read_record(place.shards[0]), self._clock)
         self._me = around.host.me.name
         self._brokers = tuple(place.brokers)
         self._changed = asyncio.Event()
@@ -96,6 +98,16 @@ class VhostReplica:
             return leaders.pop() if len(leaders) == 1 and len(found) == len(hosted) else None
         others = (broker for broker in self._brokers if self._host.is_connected(broker))
         return None if self._me in self._brokers else next(others, None)
+
+    async def find_leader(self) -> BrokerName | None:
+        """Return the broker that leads, also where there is no replica; None while none is known that is connected.
+
+        All shards are to have the same leader, so one record is enough there.
+        """
+        if any(shard.hosted is not None for shard in self._shards):
+            return self.leader()
+        leader = await self._remote_leader.find()
+        return leader if leader is not None and self._host.is_connected(leader) else None
 
     def place(self, brokers: Sequence[BrokerName]) -> None:
         """Hear which brokers are to have replicas from now on."""

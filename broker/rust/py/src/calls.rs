@@ -87,6 +87,7 @@ records! {
     Enter {}
     Renew {}
     NamesUser {}
+    FindLeader { vhost: String, unreachable: String }
     EndQueues {}
     Disconnected {}
 }
@@ -173,6 +174,7 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         CallRequest::Enter => Enter {}.into_py_any(py),
         CallRequest::Renew => Renew {}.into_py_any(py),
         CallRequest::NamesUser => NamesUser {}.into_py_any(py),
+        CallRequest::FindLeader { vhost, unreachable } => FindLeader { vhost, unreachable }.into_py_any(py),
         CallRequest::EndQueues => EndQueues {}.into_py_any(py),
         CallRequest::OpenStage { vhost, stage, stream, exchange, routing_key } => {
             OpenStage { vhost, stage, stream, exchange, routing_key }.into_py_any(py)
@@ -298,6 +300,11 @@ impl PyCall {
     #[pyo3(signature = (vhost, queue_id = 0, user = String::new(), by_key = false))]
     fn admit(&self, vhost: String, queue_id: u64, user: String, by_key: bool) -> PyResult<()> {
         self.reply(Ok(Answer::Admitted(Admitted { vhost, queue_id, user, by_key })))
+    }
+
+    #[pyo3(signature = (leader = None))]
+    fn found_leader(&self, leader: Option<String>) -> PyResult<()> {
+        self.reply(Ok(Answer::Leader(leader)))
     }
 
     fn permit_keys(&self, permitted: Vec<bool>) -> PyResult<()> {

@@ -23,8 +23,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::errors::{of_end, of_user, others_wait, shutdown};
 use super::exceeding::Exceeding;
+use super::relay::Relayed;
 use super::session::Session;
 use super::socket::{READ_BYTES, Read, Reading, poll_write};
+use super::splice::Splice;
 use crate::host::broker::Broker;
 use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Share};
@@ -107,6 +109,8 @@ async fn names_user(broker: &Broker, peer: &Peer) -> bool {
 struct Conversation {
     broker: Broker,
     session: Session,
+    /// Where the client goes on that has entered a virtual host of another broker.
+    relayed: Option<Box<Relayed>>,
     input: BytesMut,
     /// How much of what there is to say was written.
     written: usize,
@@ -163,6 +167,7 @@ impl Conversation {
         let exceeding = Exceeding::new(broker.first_request, broker.message_bytes_max.saturating_add(2 * READ_BYTES));
         Conversation {
             session: Session::greet(broker.clone(), peer, has_external),
+            relayed: None,
             disk: broker.engine.watch_space(),
             short_since: None,
             broker,
@@ -195,6 +200,9 @@ impl Conversation {
             };
             if let Some(ended) = ended {
                 return self.tell_end(&mut socket, of_end(ended)).await;
+            }
+            if let Some(relayed) = self.relayed.take() {
+                return Box::pin(self.splice(*relayed, &socket).run(socket)).await;
             }
             let is_too_much = !self.exceeding.note(self.share.exceeds(), self.shared, Instant::now());
             if is_too_much && self.share.exceeds_all() {
@@ -292,7 +300,8 @@ impl Conversation {
     fn may_read(&self) -> bool {
         // A connection without room goes on as soon as its client reads its answers. It waits for no other connection.
         let unwritten_max = if self.outgoing.has_room() { UNWRITTEN_BYTES_MAX } else { OUT_BYTES_FREE };
-        !self.session.is_over() && self.unwritten() < unwritten_max && !self.session.is_crowded()
+        let is_served = !self.session.is_over() && self.relayed.is_none();
+        is_served && self.unwritten() < unwritten_max && !self.session.is_crowded()
     }
 
     async fn take_frames(&mut self) {
@@ -304,7 +313,7 @@ impl Conversation {
             }
             match next_frame(&self.input, self.session.limits().frame_bytes_max) {
                 Ok(Some((frame, length))) => {
-                    self.session.take(frame).await;
+                    self.relayed = self.session.take(frame).await;
                     self.input.advance(length);
                 }
                 Ok(None) => return,
@@ -454,6 +463,12 @@ impl Conversation {
             self.short_since = None;
         }
         self.waited_ms = now_ms;
+    }
+
+    /// Goes on by passing bytes on. What a connection has here is free then.
+    fn splice(self: Box<Self>, relayed: Relayed, socket: &Connection) -> Splice {
+        let unwritten = self.session.out.get(self.written..).unwrap_or_default();
+        Splice::new(relayed, socket, (unwritten, self.input), self.broker.stopping)
     }
 
     /// Tells a client that has logged in why its connection ends, if its socket takes that soon. What the connection held is free

@@ -2,7 +2,8 @@
 //! be decided is asked of Python.
 //!
 //! Files use each other without a circle, in this order: `errors`, `greeting`, `space`; `arrived`, `requests`; one channel's `publisher` and
-//! `consumers`; `session` (the frames of a connection); `exceeding`, `socket` and `conversation` (its socket); `listener`.
+//! `consumers`; `relay` (the way to a leader); `session` (the frames of a connection); `flow` and `splice` (a connection that is relayed); `exceeding`,
+//! `socket` and `conversation` (its socket); `listener`.
 
 mod arrived;
 mod consume_arguments;
@@ -10,12 +11,15 @@ mod consumers;
 mod conversation;
 mod errors;
 mod exceeding;
+mod flow;
 mod greeting;
 pub(crate) mod listener;
 mod outgoing;
 mod publisher;
+mod relay;
 mod requests;
 mod session;
 mod socket;
 mod space;
+mod splice;
 mod stream_consumers;

@@ -30,6 +30,7 @@ use super::errors::{exception_of, too_many_channels};
 use super::greeting::{MECHANISMS, MECHANISMS_WITH_CERTIFICATE, OFFERED, server_properties};
 use super::outgoing::Outgoing;
 use super::publisher::{Answers, Publisher};
+use super::relay::Relayed;
 use super::requests::{change_of, put_answer};
 use super::space::Space;
 use crate::host::broker::Broker;
@@ -97,6 +98,8 @@ pub(super) struct Session {
     rights: Option<Rights>,
     /// Whether it asked for a queue that goes with it.
     may_have_exclusive_queues: bool,
+    /// The method by which the client has logged in, until it enters a virtual host, where another broker may lead that.
+    start_ok: Option<Box<[u8]>>,
     /// Frames that are to be written.
     pub out: Vec<u8>,
 }
@@ -137,6 +140,7 @@ impl Session {
             space,
             rights: None,
             may_have_exclusive_queues: false,
+            start_ok: None,
             out,
         }
     }
@@ -159,9 +163,9 @@ impl Session {
         self.connection.phase()
     }
 
-    /// What messages hold that are not stored yet, or not complete.
+    /// What messages hold that are not stored yet, or not complete, and a log-in.
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.held_bytes + self.start_ok.as_ref().map_or(0, |start_ok| start_ok.len())
     }
 
     /// Whether the socket is to be closed once everything is written.
@@ -203,24 +207,36 @@ impl Session {
         self.space.count(self.out.len());
     }
 
-    /// Does what a frame asks for.
-    pub async fn take(&mut self, frame: Frame<'_>) {
+    /// Does what a frame asks for. Return where the client goes on, when another broker leads the virtual host that it wants to enter:
+    /// nothing more may be taken then.
+    pub async fn take(&mut self, frame: Frame<'_>) -> Option<Box<Relayed>> {
         if frame.channel != 0 && self.connection.is_running() {
-            return self.take_of_channel(frame).await;
+            self.take_of_channel(frame).await;
+            return None;
         }
         let effect = self.connection.step(Event::Frame(frame), &mut self.out);
         let event = match effect {
-            Some(Effect::LogIn { mechanism, response, .. }) => self.log_in(mechanism, response.0).await,
-            Some(Effect::Enter { virtual_host }) => self.enter(virtual_host).await,
+            Some(Effect::LogIn { mechanism, response, .. }) => {
+                self.start_ok = self.may_be_relayed().then(|| frame.payload.into());
+                self.log_in(mechanism, response.0).await
+            }
+            Some(Effect::Enter { virtual_host }) => match self.enter(virtual_host).await {
+                Ok(event) => event,
+                Err(relayed) => return Some(relayed),
+            },
             Some(Effect::UpdateSecret { secret, .. }) => self.update_secret(secret.0).await,
             // No mechanism has a challenge.
             Some(Effect::Answered { .. }) => {
                 Event::Failed(Exception::of_no_method(ReplyCode::CommandInvalid, "nothing was asked"))
             }
-            effect @ (None | Some(Effect::EndChannels | Effect::Close)) => return self.end(effect).await,
+            effect @ (None | Some(Effect::EndChannels | Effect::Close)) => {
+                self.end(effect).await;
+                return None;
+            }
         };
         let effect = self.connection.step(event, &mut self.out);
         self.end(effect).await;
+        None
     }
 
     /// Takes the frames of messages that `input` begins with, all of one channel, and returns how many bytes they have. It leaves to

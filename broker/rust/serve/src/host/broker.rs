@@ -58,6 +58,15 @@ impl Broker {
         !answer.is_err_and(|refused| refused.kind == Kind::Unauthenticated)
     }
 
+    /// Asks which other broker leads a virtual host; `None` says that clients are served here.
+    pub(crate) async fn other_leader(&self, caller: &Caller, vhost: &str, unreachable: String) -> Option<String> {
+        let request = CallRequest::FindLeader { vhost: vhost.to_owned(), unreachable };
+        match self.calls.ask(Call::new(request, caller)).await {
+            Ok(Answer::Leader(leader)) => leader,
+            _ => None,
+        }
+    }
+
     /// Asks for a change, and waits until it is done.
     ///
     /// # Errors

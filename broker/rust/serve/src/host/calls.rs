@@ -108,6 +108,11 @@ pub enum CallRequest {
     Renew,
     /// Whether the certificate of a client names a user. The client has not logged in by that.
     NamesUser,
+    /// Which other broker leads the virtual host that a connection has entered. One was found before that cannot be reached; empty for none.
+    FindLeader {
+        vhost: String,
+        unreachable: String,
+    },
     /// A connection is being closed by its client: its exclusive queues are to be deleted.
     EndQueues,
     /// Exchanges, queues or bindings are to be changed.
@@ -138,6 +143,8 @@ pub enum CallRequest {
 pub enum Answer {
     Payload(Vec<u8>),
     Admitted(Admitted),
+    /// The broker that leads; `None` when the connection is to be served here.
+    Leader(Option<String>),
     /// Whether each of the routing keys is permitted.
     Keys(Vec<bool>),
     Stage(StagePlace),

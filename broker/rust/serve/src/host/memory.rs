@@ -227,6 +227,11 @@ impl Share {
         room
     }
 
+    /// Whether there is room for more.
+    pub fn has_room(&self) -> bool {
+        self.account.has_room(Side::Requests)
+    }
+
     /// Whether it goes on beyond a bound.
     pub fn exceeds(&self) -> bool {
         self.is_seated.load(Ordering::Relaxed) && self.lock().iter().any(Seat::exceeds)

@@ -4,8 +4,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -110,6 +110,8 @@ pub struct Decider {
     pub is_deleted: AtomicBool,
     /// How often exclusive queues were to be deleted.
     pub ends_of_queues: AtomicUsize,
+    /// The other broker that leads every virtual host, if one does.
+    pub leader: Mutex<Option<String>>,
 }
 
 impl Decider {
@@ -121,7 +123,13 @@ impl Decider {
                 if call.request == CallRequest::EndQueues {
                     self.ends_of_queues.fetch_add(1, Ordering::AcqRel);
                 }
-                reply.into_iter().for_each(|reply| reply.send(decide(&call, is_deleted)));
+                let decided = match call.request {
+                    CallRequest::FindLeader { .. } => Ok(Answer::Leader(self.leader.lock().unwrap().clone())),
+                    _ => decide(&call, is_deleted),
+                };
+                if let Some(reply) = reply {
+                    reply.send(decided);
+                }
             }
             std::thread::sleep(Duration::from_millis(1));
         }

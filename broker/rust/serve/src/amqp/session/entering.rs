@@ -1,18 +1,27 @@
 //! A client's log-in, and its way into a virtual host.
 
+use std::time::Duration;
+
 use penstock_wire::Name;
 use penstock_wire::amqp::connection::Event;
 use penstock_wire::amqp::method::MethodId;
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use penstock_wire::amqp::sasl::{self, Credentials};
 
+use tokio::time::{Instant, timeout};
+
 use super::Session;
 use crate::amqp::errors::exception_of;
+use crate::amqp::relay::{self, LogIn, Opened, Relayed};
 use crate::host::calls::{Call, CallRequest};
 use crate::host::refusal::Kind;
 use crate::host::rights::Question;
 
 const UPDATE_SECRET: MethodId = MethodId { class: 10, method: 70 };
+
+/// A leader that cannot be reached is tried so often, and for so long: another one may lead soon.
+const TRIES_MAX: usize = 6;
+const TRIED: Duration = Duration::from_secs(5);
 const SECRET_REFUSED: &str = "New secret was refused by one of the backends";
 
 impl Session {
@@ -62,20 +71,54 @@ impl Session {
         }
     }
 
-    pub(super) async fn enter(&mut self, virtual_host: Name<'_>) -> Event<'static> {
+    /// Whether another broker may serve the client.
+    pub(super) fn may_be_relayed(&self) -> bool {
+        self.broker.relays().is_some() && !self.peer.is_relayed
+    }
+
+    /// Lets a client into a virtual host. When another broker leads that, the client goes on there instead.
+    pub(super) async fn enter(&mut self, virtual_host: Name<'_>) -> Result<Event<'static>, Box<Relayed>> {
+        let start_ok = self.start_ok.take();
         let call = Call::new(CallRequest::OpenPublish { vhost: virtual_host.to_text() }, &self.caller);
         let question = Question::of(&self.broker.calls, &call);
-        match self.broker.calls.admit(call).await {
-            Ok(admitted) => {
-                self.rights = Some(question.watch(&admitted.user, &admitted.vhost, || ()));
-                (self.vhost, self.user) = (admitted.vhost, admitted.user);
-                Event::Entered
-            }
+        let admitted = match self.broker.calls.admit(call).await {
+            Ok(admitted) => admitted,
             Err(refused) => {
                 let method = MethodId { class: 10, method: 40 };
-                Event::Failed(Exception::new(ReplyCode::NotAllowed, refused.text, method))
+                return Ok(Event::Failed(Exception::new(ReplyCode::NotAllowed, refused.text, method)));
+            }
+        };
+        if let Some(start_ok) = start_ok
+            && let Some(opened) = self.relay(&start_ok, virtual_host, &admitted.vhost).await
+        {
+            return match opened {
+                Opened::There(relayed) => Err(relayed),
+                Opened::Refused(exception) => Ok(Event::Failed(exception)),
+            };
+        }
+        self.rights = Some(question.watch(&admitted.user, &admitted.vhost, || ()));
+        (self.vhost, self.user) = (admitted.vhost, admitted.user);
+        Ok(Event::Entered)
+    }
+
+    /// Goes to the broker that leads the virtual host, when that is another one. Return nothing when the client is to be served here: no
+    /// other one leads, or it cannot be reached.
+    async fn relay(&self, start_ok: &[u8], virtual_host: Name<'_>, vhost: &str) -> Option<Opened> {
+        let (relays, until) = (self.broker.relays()?, Instant::now() + TRIED);
+        let mut unreachable = String::new();
+        for _ in 0..TRIES_MAX {
+            let leader = self.broker.other_leader(&self.caller, vhost, unreachable).await?;
+            let log_in = LogIn { start_ok, limits: self.connection.limits(), virtual_host };
+            let opening = relay::open(relays, (&leader, vhost), &self.peer, log_in);
+            match timeout(self.broker.first_request, opening).await {
+                Ok(Ok(opened)) => return Some(opened),
+                Ok(Err(_)) | Err(_) => unreachable = leader,
+            }
+            if Instant::now() >= until {
+                break;
             }
         }
+        None
     }
 }
 

@@ -1,0 +1,259 @@
+"""Clients of AMQP at any broker of a cluster, which relays them to the leader, also after another one leads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Event, Thread
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import (
+    AMQPConnectionError,
+    AMQPError,
+    ChannelClosedByBroker,
+    UnroutableError,
+)
+
+import penstock
+from penstock.cli.cluster_calls import move_leader
+from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+COUNT = 1_000
+DURABLE = pika.BasicProperties(delivery_mode=2)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingCluster]:
+    with ServingCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.until_all_in_sync()
+        yield cluster
+
+
+def follower_of(leader: str) -> str:
+    return next(name for name in NAMES if name != leader)
+
+
+@contextmanager
+def open_at(
+    cluster: ServingCluster, name: str, vhost: str = "/", user: str = "guest", password: str = "guest"
+) -> Iterator[pika.BlockingConnection]:
+    host, _, port = cluster.amqp[name].partition(":")
+    credentials = pika.PlainCredentials(user, password)
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters(host, int(port), vhost, credentials, socket_timeout=SECONDS_MAX)
+    )
+    try:
+        yield connection
+    finally:
+        with suppress(AMQPError):
+            connection.close()
+
+
+def taken(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
+    found = []
+    for method, _, body in channel.consume(queue):
+        channel.basic_ack(method.delivery_tag)
+        found.append(body)
+        if len(found) == count:
+            break
+    channel.cancel()
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_at_any_broker_does_everything(cluster: ServingCluster, name: str) -> None:
+    queue = f"everything-{name}"
+    with open_at(cluster, name) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, "amq.topic", f"{name}.*")
+        channel.confirm_delivery()
+        channel.basic_publish("amq.topic", f"{name}.x", b"1", DURABLE, mandatory=True)
+        with pytest.raises(UnroutableError):
+            channel.basic_publish("", "nowhere", b"back", mandatory=True)
+        channel.basic_publish("", queue, b"x" * 500_000, DURABLE, mandatory=True)
+        method, _, body = channel.basic_get(queue)
+        assert body == b"1"
+        channel.basic_nack(method.delivery_tag)
+        assert taken(channel, queue, 2) == [b"1", b"x" * 500_000]
+
+        other = connection.channel()
+        other.tx_select()
+        other.basic_publish("", queue, b"taken back")
+        other.tx_rollback()
+        other.basic_publish("", queue, b"committed", DURABLE)
+        other.tx_commit()
+        assert other.basic_get(queue, auto_ack=True)[2] == b"committed"
+
+        own = other.queue_declare("", exclusive=True).method.queue
+        with (
+            open_at(cluster, follower_of(name)) as another,
+            pytest.raises(ChannelClosedByBroker, match="RESOURCE_LOCKED"),
+        ):
+            another.channel().queue_declare(own, passive=True)
+    with open_at(cluster, follower_of(name)) as another, pytest.raises(ChannelClosedByBroker, match="NOT_FOUND"):
+        another.channel().queue_declare(own, passive=True)
+
+
+def may_enter(cluster: ServingCluster, name: str) -> bool:
+    """Return whether a broker has heard of the user and the permission."""
+    with suppress(AMQPConnectionError), open_at(cluster, name, "/", "walter", "secret"):
+        return True
+    return False
+
+
+def refusals_at(cluster: ServingCluster, name: str) -> Iterator[str]:
+    for vhost, user, password in [
+        ("/", "walter", "wrong"),
+        ("/", "nobody", "x"),
+        ("none", "walter", "secret"),
+        ("shop", "walter", "secret"),
+    ]:
+        with pytest.raises(AMQPConnectionError) as refused, open_at(cluster, name, vhost, user, password):
+            pass
+        yield repr(refused.value)
+    with open_at(cluster, name, "/", "walter", "secret") as connection:
+        with pytest.raises(ChannelClosedByBroker) as closed:
+            connection.channel().queue_declare("mine")
+        yield repr(closed.value)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        with pytest.raises(ChannelClosedByBroker) as closed:
+            channel.basic_publish("amq.topic", "x", b"1")
+        yield repr(closed.value)
+        with pytest.raises(ChannelClosedByBroker) as closed:
+            connection.channel().basic_get("none")
+        yield repr(closed.value)
+
+
+def test_a_client_is_refused_alike_at_every_broker(cluster: ServingCluster) -> None:
+    leader = cluster.leader()
+    with penstock.connect(cluster.brokers[leader].uri()) as root:
+        root.admin.put_user("walter", "secret")
+        root.admin.set_permission("walter", "/", configure="", write="", read="none")
+        root.admin.create_vhost("shop")
+    for name in NAMES:
+        eventually(partial(may_enter, cluster, name), True, SECONDS_MAX)
+
+    refusals = [list(refusals_at(cluster, name)) for name in NAMES]
+
+    assert refusals[0] == refusals[1] == refusals[2]
+
+
+def test_a_relayed_connection_is_listed_at_both_brokers_with_the_client_s_address(cluster: ServingCluster) -> None:
+    leader = cluster.leader()
+    with open_at(cluster, follower_of(leader)) as connection:
+        connection.channel()
+        host, port = connection._impl._transport._sock.getsockname()
+        for name in (leader, follower_of(leader)):
+            with penstock.connect(cluster.brokers[name].uri() + "?follow=false") as root:
+                peers = [each.peer for each in root.admin.list_connections()]
+            assert f"{host}:{port}" in peers
+
+
+class Client(Thread):
+    """Does something at one broker until it is done, on a new connection whenever the last one is lost."""
+
+    def __init__(self, cluster: ServingCluster, name: str, queue: str) -> None:
+        super().__init__(daemon=True)
+        self.failures: list[AMQPError] = []
+        self._cluster, self._name, self._queue = cluster, name, queue
+
+    def run(self) -> None:
+        while not self.is_done():
+            try:
+                with open_at(self._cluster, self._name) as connection:
+                    self.act(connection.channel())
+            except AMQPError as failure:
+                self.failures.append(failure)
+
+    def is_done(self) -> bool:
+        raise NotImplementedError
+
+    def act(self, channel: BlockingChannel) -> None:
+        raise NotImplementedError
+
+    @property
+    def codes(self) -> list[int | None]:
+        """The reply codes of the connections that were lost."""
+        return [getattr(failure, "reply_code", None) for failure in self.failures]
+
+
+class Publisher(Client):
+    confirmed = 0
+
+    def is_done(self) -> bool:
+        return self.confirmed == COUNT
+
+    def act(self, channel: BlockingChannel) -> None:
+        channel.confirm_delivery()
+        while not self.is_done():
+            channel.basic_publish("", self._queue, b"%d" % self.confirmed, DURABLE)
+            self.confirmed += 1
+
+
+class Consumer(Client):
+    def __init__(self, cluster: ServingCluster, name: str, queue: str, found: set[bytes], stop: Event) -> None:
+        super().__init__(cluster, name, queue)
+        self._found, self._stopped = found, stop
+
+    def is_done(self) -> bool:
+        return self._stopped.is_set()
+
+    def act(self, channel: BlockingChannel) -> None:
+        channel.basic_qos(prefetch_count=50)
+        for method, _, body in channel.consume(self._queue, inactivity_timeout=0.1):
+            if method is not None:
+                self._found.add(bytes(body))
+                channel.basic_ack(method.delivery_tag)
+            if self.is_done():
+                return
+
+
+@contextmanager
+def load(cluster: ServingCluster, queue: str) -> Iterator[tuple[list[Publisher], list[Consumer], set[bytes]]]:
+    """Run a publisher and a consumer at each broker, until all messages are confirmed and consumed."""
+    with open_at(cluster, NAMES[0]) as connection:
+        connection.channel().queue_declare(queue, durable=True)
+    found, stop = set[bytes](), Event()
+    publishers = [Publisher(cluster, name, queue) for name in NAMES]
+    consumers = [Consumer(cluster, name, queue, found, stop) for name in NAMES]
+    for client in (*publishers, *consumers):
+        client.start()
+    try:
+        eventually(lambda: all(publisher.confirmed > 50 for publisher in publishers), True, SECONDS_MAX)
+        yield publishers, consumers, found
+        for publisher in publishers:
+            publisher.join(SECONDS_MAX)
+        eventually(lambda: found == {b"%d" % number for number in range(COUNT)}, True, SECONDS_MAX)
+    finally:
+        stop.set()
+        for client in (*publishers, *consumers):
+            client.join(SECONDS_MAX)
+
+
+def test_clients_that_connect_again_go_through_the_move_of_a_leader(cluster: ServingCluster) -> None:
+    with load(cluster, "moved") as (publishers, consumers, _):
+        leader = cluster.leader()
+        with penstock.connect(cluster.brokers[leader].uri()) as root:
+            move_leader(root, "/", follower_of(leader))
+        eventually(lambda: all(client.failures for client in consumers), True, SECONDS_MAX)
+
+    for client in (*publishers, *consumers):
+        assert set(client.codes) == {320}, client.failures
+
+
+def test_clients_of_other_brokers_connect_again_when_the_leader_is_killed(cluster: ServingCluster) -> None:
+    with load(cluster, "killed") as (publishers, consumers, _):
+        killed = cluster.leader()
+        cluster.brokers[killed].kill()
+        others = [client for client in (*publishers, *consumers) if client._name != killed]
+        eventually(lambda: all(client.failures for client in others), True, SECONDS_MAX)
+        cluster.brokers[killed].start()
+        cluster.until_all_in_sync()
+
+    for client in others:
+        assert set(client.codes) == {320}, client.failures
