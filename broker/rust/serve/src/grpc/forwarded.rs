@@ -75,18 +75,29 @@ impl http_body::Body for Upwards {
 
 /// The leader's side of a call, on its way to the client.
 ///
-/// Invariant: where the way to the leader breaks, the call ends with a status.
+/// Invariant: the call ends with a status, also where the way to the leader breaks.
 pub(crate) struct Downwards {
     body: Option<hyper::body::Incoming>,
+    /// Whether the headers or trailers with the status have come.
+    has_status: bool,
     leader: String,
     account: Arc<Account>,
     place: Arc<Place>,
 }
 
 impl Downwards {
-    pub fn new(body: hyper::body::Incoming, leader: &str, account: &Arc<Account>) -> Downwards {
+    /// `has_status` says that the headers have it, so that no trailers come.
+    pub fn new(body: hyper::body::Incoming, has_status: bool, leader: &str, account: &Arc<Account>) -> Downwards {
         let (leader, account) = (leader.to_owned(), Arc::clone(account));
-        Downwards { body: Some(body), leader, account, place: Arc::default() }
+        Downwards { body: Some(body), has_status, leader, account, place: Arc::default() }
+    }
+
+    /// The last frame of a call whose way to the leader broke.
+    fn broken(&mut self, error: &dyn std::fmt::Display) -> Result<Frame<Bytes>, Status> {
+        self.body = None;
+        let mut trailers = http::HeaderMap::new();
+        broken(&self.leader, error).add_header(&mut trailers)?;
+        Ok(Frame::trailers(trailers))
     }
 }
 
@@ -109,15 +120,12 @@ impl http_body::Body for Downwards {
         let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
         match ready!(Pin::new(body).poll_frame(cx)) {
             Some(Ok(frame)) => {
+                self.has_status |= frame.is_trailers();
                 let (account, place) = (&self.account, &self.place);
                 Poll::Ready(Some(Ok(frame.map_data(|bytes| hold(bytes, account, place)))))
             }
-            Some(Err(error)) => {
-                self.body = None;
-                let mut trailers = http::HeaderMap::new();
-                let written = broken(&self.leader, &error).add_header(&mut trailers);
-                Poll::Ready(Some(written.map(|()| Frame::trailers(trailers))))
-            }
+            Some(Err(error)) => Poll::Ready(Some(self.broken(&error))),
+            None if !self.has_status => Poll::Ready(Some(self.broken(&"it ended without a status"))),
             None => {
                 self.body = None;
                 Poll::Ready(None)
@@ -126,7 +134,7 @@ impl http_body::Body for Downwards {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
+        self.has_status && self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

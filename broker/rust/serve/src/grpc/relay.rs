@@ -179,6 +179,8 @@ impl RelayedCall {
     /// The leader's answer; `None` where there is no way to it.
     async fn relay(self, leader: &Leader) -> Option<http::Response<Body>> {
         let relays = self.broker.relays()?;
+        // Who leads is said to clients alone that have logged in.
+        self.peer.state.has_logged_in();
         let RelayedCall { leaders, peer, recording, head: (method, uri, headers), .. } = &self;
         let mut connection = leaders.connection(relays, peer, &leader.name).await.ok()?;
         let account = &peer.state.account;
@@ -187,7 +189,10 @@ impl RelayedCall {
         *request.uri_mut() = whole(uri.clone());
         *request.headers_mut() = headers.clone();
         let mut answer = match connection.send_request(request).await {
-            Ok(answer) => answer.map(|body| Body::new(Downwards::new(body, &leader.name, account))),
+            Ok(answer) => {
+                let has_status = answer.headers().contains_key(STATUS);
+                answer.map(|body| Body::new(Downwards::new(body, has_status, &leader.name, account)))
+            }
             Err(error) => broken(&leader.name, &error).into_http(),
         };
         if let Ok(address) = HeaderValue::from_str(&leader.address) {

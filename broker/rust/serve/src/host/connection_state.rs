@@ -111,13 +111,18 @@ impl ConnectionState {
     /// Note that a call was decided: with a refusal's kind, or admitted.
     pub fn decided(&self, refused: Option<Kind>) {
         if refused.is_none_or(is_after_log_in) {
-            self.failure_count.store(0, Ordering::Relaxed);
-            if !self.is_known() {
-                self.is_known.store(true, Ordering::Release);
-                self.reader.wake();
-            }
+            self.has_logged_in();
         } else if refused == Some(Kind::Unauthenticated) || !self.is_known() {
             self.failure_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Note that the client has logged in.
+    pub fn has_logged_in(&self) {
+        self.failure_count.store(0, Ordering::Relaxed);
+        if !self.is_known() {
+            self.is_known.store(true, Ordering::Release);
+            self.reader.wake();
         }
     }
 
