@@ -76,6 +76,42 @@ def test_a_client_of_asyncio_goes_there_as_well(native: bool) -> None:
         assert leader.bodies == [b"1"]
 
 
+def test_calls_are_relayed_while_the_leader_is_out_of_reach(native: bool) -> None:
+    unreachable = dead()
+    with ClusterMember(lambda: unreachable, relays=True) as given:
+        with penstock.connect(uri_of(given), native=native, timeout=10.0) as connection:
+            for number in range(5):
+                assert connection.get("jobs") is None
+                connection.publish(b"%d" % number, routing_key="jobs")
+
+        assert given.bodies == [b"0", b"1", b"2", b"3", b"4"]
+        assert given.refused_count <= 2, "the leader is not tried again for each call"
+
+
+def test_a_client_goes_to_the_next_leader_when_that_is_in_reach(native: bool) -> None:
+    with ClusterMember() as leader:
+        named = [dead()]
+        with (
+            ClusterMember(lambda: named[0], relays=True) as given,
+            penstock.connect(uri_of(given), native=native, timeout=10.0) as connection,
+        ):
+            assert connection.get("jobs") is None
+            named[0] = leader.address
+
+            # This call is relayed, and its answer names the leader.
+            assert connection.get("jobs") is None
+            assert connection.get("jobs") is None
+
+            assert len(leader.authorizations) == 1
+
+
+def test_a_client_that_does_not_follow_is_relayed(native: bool) -> None:
+    with ClusterMember() as leader, ClusterMember(lambda: leader.address, relays=True) as given:
+        works(uri_of(given, query="?follow=false"), native)
+
+        assert (leader.bodies, given.bodies, given.refused_count) == ([], [b"1"], 0)
+
+
 def test_a_leader_out_of_reach_is_found_at_a_given_address(native: bool) -> None:
     unreachable = dead()
     with ClusterMember() as leader, ClusterMember(lambda: unreachable) as given:

@@ -1,4 +1,7 @@
-"""A broker of a cluster as clients see it, on a gRPC server in this process: it leads, or says which broker does."""
+"""A broker of a cluster as clients see it, on a gRPC server in this process.
+
+It leads, or says which broker does, or relays calls to that one.
+"""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,9 +34,16 @@ class ClusterMember(grpc.GenericRpcHandler):  # type: ignore[misc, unused-ignore
     """Gets and publishes are refused with what `leader` returns, unless that is None; other calls get no content."""
 
     def __init__(
-        self, leader: Callable[[], str | None] = lambda: None, credentials: grpc.ServerCredentials | None = None
+        self,
+        leader: Callable[[], str | None] = lambda: None,
+        credentials: grpc.ServerCredentials | None = None,
+        *,
+        relays: bool = False,
     ) -> None:
+        """Without `relays` it refuses calls where another broker leads, as one whose way there is broken."""
         self.leader = leader
+        self.relays = relays
+        self.refused_count = 0
         self.authorizations: list[str] = []
         """The credentials of each call that publishes or reads messages, in order."""
         self.bodies: list[bytes] = []
@@ -78,6 +88,12 @@ class ClusterMember(grpc.GenericRpcHandler):  # type: ignore[misc, unused-ignore
     def _check(self, context: Any) -> None:
         self.authorizations += [value for key, value in context.invocation_metadata() if key == "authorization"]
         leader = self.leader()
-        if leader is not None:
+        if leader is None:
+            return
+        wants_refusal = any(key == "penstock-follows" for key, _ in context.invocation_metadata())
+        if self.relays and not wants_refusal:
+            context.send_initial_metadata((("penstock-leader", leader),))
+        else:
+            self.refused_count += 1
             context.set_trailing_metadata((("grpc-status-details-bin", not_leader(leader)),))
             context.abort(grpc.StatusCode.UNAVAILABLE, "led by another broker")
