@@ -1034,6 +1034,9 @@ class Server:
     def consumers(self) -> list[OpenConsumer]:
         """Return the open consumers, oldest first."""
 
+    def origin_of(self, connection: int) -> tuple[int, int] | None:
+        """Return whose exclusive queues a relayed connection may use: the number of its broker, and its number there."""
+
     def close_connection(self, connection: int) -> bool:
         """Close a connection at once; return whether there is one of this number."""
 

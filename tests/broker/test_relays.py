@@ -112,6 +112,27 @@ def test_what_a_connection_got_returns_to_the_queue_with_its_end(other: Broker, 
     eventually(lambda: [one.redelivered for one in client.get("got")], [True], SECONDS_MAX)
 
 
+def test_an_exclusive_queue_that_a_client_declares_at_any_broker_is_its_own(other: Broker, client: PlainClient) -> None:
+    request = admin_pb2.DeclareQueueRequest(queue={"name": "own", "exclusive": True})
+    with plain_client(other.address) as owner:
+        owner.ask(owner.admin.DeclareQueue, request)
+        owner.publish("own", b"1", b"2")
+        got = owner.get("own")
+        assert owner.settle("own", *got) == 1
+        consuming = owner.consuming("own")
+        assert [one.body for one in consuming.deliveries(1)] == [b"2"]
+        consuming.end()
+        assert list(consuming.answers) == []
+
+        assert isinstance(refusal_of(lambda: client.get("own")), penstock.LockedError)
+        assert owner.purge("own") == 1
+
+    def is_gone() -> bool:
+        return isinstance(refusal_of(lambda: client.get("own")), penstock.NotFoundError)
+
+    eventually(is_gone, True, SECONDS_MAX)
+
+
 def test_refusals_are_those_of_the_leader(cluster: ServingCluster, other: Broker) -> None:
     with penstock.connect(other.uri()) as root:
         root.declare_queue("secret")

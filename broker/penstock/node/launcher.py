@@ -192,7 +192,7 @@ class Broker:
         self._events, self._catch_up = cluster.events, cluster.metadata.catch_up
         self._cluster, self._metadata = cluster.shards, cluster.backups
         self._keeps_administrator = lambda: cluster.membership.member.leads
-        self._relay_clients = cluster.membership.host.relay_clients
+        self._relay_clients = cluster.relay_clients
         self.state.also_count(cluster.membership.host.relays)
         self.state.opened(self._engine, cluster.vhosts, Recovery())
         self.state.also_ready(cluster.membership.reason_not_ready)

@@ -13,6 +13,7 @@ from penstock.cluster.meta.decide import connection_in_cluster
 from penstock.cluster.meta.log import NotLeaderError, UnknownOutcomeError
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
+from penstock.cluster.translation import broker_number
 from penstock.metadata.commands import ConnectionClosed, QueueUnused
 from penstock.model.errors import FaultError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
@@ -29,6 +30,13 @@ CLEANING: Final = (ConnectionClosed, QueueUnused)
 CountsOf = Callable[[BrokerName, VhostName, Sequence[QueueName]], Coroutine[Any, Any, Mapping[QueueName, QueueCounts]]]
 
 
+OriginOf = Callable[[ConnectionId], tuple[int, int] | None]
+
+
+def _no_origin(_: ConnectionId) -> None:
+    return None
+
+
 async def _no_counts(_: BrokerName, __: VhostName, ___: Sequence[QueueName]) -> Mapping[QueueName, QueueCounts]:
     return {}
 
@@ -37,7 +45,8 @@ class Metadata:
     """It is used once the broker has joined. `session` returns the number of its session.
 
     `served_by` returns when another broker has for the queues of a virtual host all that is applied here. `counts_of`
-    returns the counts of queues that another broker leads, and is set when the virtual hosts are opened.
+    returns the counts of queues that another broker leads, and is set when the virtual hosts are opened. `origin_of`
+    returns where a connection is relayed from, by the number of that broker, and is set when clients are served.
 
     `state` is the one of the start. A broker that lags far takes a copy of another one's later: `is_replaced` says so,
     and the broker has to be started again.
@@ -54,6 +63,7 @@ class Metadata:
         self.me = me
         self.served_by = served_by
         self.counts_of: CountsOf = _no_counts
+        self.origin_of: OriginOf = _no_origin
         self.state = current()
         self._asker = asker
         self._current = current
@@ -101,8 +111,13 @@ class Metadata:
             return
 
     def number_of(self, connection: ConnectionId) -> ConnectionId:
-        """Return the number that a connection of this broker has in the cluster."""
-        return connection_in_cluster(connection, self._session())
+        """Return the number that a connection has in the cluster: for one that is relayed, where it is relayed from."""
+        origin = self.origin_of(connection)
+        if origin is None:
+            return connection_in_cluster(connection, self._session())
+        number, there = origin
+        sessions = (each.session for name, each in self.state.brokers.items() if broker_number(name) == number)
+        return connection_in_cluster(ConnectionId(there), next(sessions, 0))
 
     def addresses_of(self, broker: BrokerName) -> Addresses:
         """Return where a broker serves clients, as it said when it joined."""

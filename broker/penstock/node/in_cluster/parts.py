@@ -16,7 +16,7 @@ from penstock.cluster.host import ReplicaOptions
 from penstock.identity import hash_password
 from penstock.identity.passwords import ARGON2ID, SALT_BYTES
 from penstock.kit.tasks import spawn
-from penstock.native import Engine
+from penstock.native import Engine, Server
 from penstock.node.config import Settings, StartError
 from penstock.node.first_user import is_beyond_loopback
 from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
@@ -56,6 +56,11 @@ class ClusterParts:
     shards: ClusterShards
     events: Events
     backups: MetadataBackups
+
+    def relay_clients(self, server: Server) -> None:
+        """Relay clients to the brokers that lead, and serve the clients that others relay."""
+        self.metadata.origin_of = server.origin_of
+        self.membership.host.relay_clients(server)
 
 
 async def open_cluster(

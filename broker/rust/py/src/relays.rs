@@ -9,6 +9,9 @@ use penstock_cluster::Node;
 use penstock_peers::{BrokerId, Relayed, RelayedClient as Peer, Tunnel};
 use penstock_serve::host::{Duplex, Entrance, RelayOpening, RelayedClient, Relays};
 
+/// The name of gRPC among the protocols of listeners.
+const GRPC: &str = "grpc";
+
 /// The numbers of brokers, by their names.
 #[derive(Clone, Default)]
 pub(crate) struct Numbers(Arc<Mutex<HashMap<String, BrokerId>>>);
@@ -52,17 +55,19 @@ impl Relays for Outwards {
 pub(crate) struct Inwards(pub Entrance);
 
 impl Relayed for Inwards {
-    fn relayed(&self, _: BrokerId, via: SocketAddr, client: Peer, stream: Tunnel) -> std::io::Result<()> {
-        self.0.serve(inwards(client), via, Box::new(stream))
+    fn relayed(&self, from: BrokerId, via: SocketAddr, client: Peer, stream: Tunnel) -> std::io::Result<()> {
+        // A call of gRPC that declares is answered where it comes, and the others are relayed one by one.
+        let declares_at = if client.protocol == GRPC { from } else { 0 };
+        self.0.serve(inwards(declares_at, client), via, Box::new(stream))
     }
 }
 
 fn outwards(client: RelayedClient) -> Peer {
-    let RelayedClient { protocol, connection, address, certificate, is_tls } = client;
+    let RelayedClient { protocol, connection, address, certificate, is_tls, broker: _ } = client;
     Peer { protocol, connection, address, certificate, is_tls }
 }
 
-fn inwards(client: Peer) -> RelayedClient {
+fn inwards(broker: BrokerId, client: Peer) -> RelayedClient {
     let Peer { protocol, connection, address, certificate, is_tls } = client;
-    RelayedClient { protocol, connection, address, certificate, is_tls }
+    RelayedClient { protocol, connection, broker, address, certificate, is_tls }
 }

@@ -166,6 +166,12 @@ impl PyServer {
         self.server.calls().listing().consumers().into_iter().map(PyOpenConsumer::from).collect()
     }
 
+    /// The connection whose exclusive queues another one may use, which its broker relays: that broker's number, and its own there.
+    fn origin_of(&self, connection: u64) -> Option<(u64, u64)> {
+        let origin = self.server.calls().origin_of(connection)?;
+        Some((origin.broker, origin.connection))
+    }
+
     fn close_connection(&self, connection: u64) -> bool {
         self.server.calls().listing().close_connection(connection)
     }

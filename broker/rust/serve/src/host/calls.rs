@@ -18,6 +18,7 @@ use crate::host::changes::Changes;
 use crate::host::connection_state::ConnectionState;
 use crate::host::listing::Listing;
 use crate::host::refusal::Refusal;
+use crate::host::relay::Origin;
 use crate::host::topology::{Outcome, TopologyRequest};
 
 /// Streams that ask again at a time whether they may go on.
@@ -327,6 +328,12 @@ impl Calls {
         if let Some(state) = state {
             state.recheck();
         }
+    }
+
+    /// Return the connection at another broker whose exclusive queues an open connection may use.
+    #[must_use]
+    pub fn origin_of(&self, connection: u64) -> Option<Origin> {
+        self.connections.lock().ok()?.get(&connection)?.upgrade()?.origin
     }
 
     /// Remember a connection, to be rechecked.

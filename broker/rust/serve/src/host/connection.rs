@@ -152,7 +152,7 @@ impl Connection {
             is_tls: socket.is_tls(),
             is_relayed: matches!(socket, Socket::Relayed(..)),
             pulls: Arc::default(),
-            state: Arc::new(ConnectionState::new(memory)),
+            state: Arc::new(ConnectionState::new(memory).from(socket.origin())),
         };
         calls.connected(peer.connection, &peer.state);
         let closing = calls.listing().connected(peer.connection);

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::host::memory::{Account, Memory};
 use crate::host::refusal::{Kind, Refusal};
+use crate::host::relay::Origin;
 
 /// Log-ins that may fail one after another before the connection is closed.
 const FAILURES_MAX: usize = 10;
@@ -44,6 +45,8 @@ pub(crate) struct ConnectionState {
     rechecks: Notify,
     is_over: AtomicBool,
     over: Notify,
+    /// The connection at another broker whose exclusive queues it may use.
+    pub origin: Option<Origin>,
     /// Its part of the budget of memory.
     pub account: Arc<Account>,
     /// The connection's task, while it reads no more before the log-in.
@@ -71,9 +74,15 @@ impl ConnectionState {
             rechecks: Notify::new(),
             is_over: AtomicBool::new(false),
             over: Notify::new(),
+            origin: None,
             account: Arc::new(Account::new(memory)),
             reader: AtomicWaker::new(),
         }
+    }
+
+    /// The same with the queues of another broker's connection.
+    pub fn from(self, origin: Option<Origin>) -> ConnectionState {
+        ConnectionState { origin, ..self }
     }
 
     /// Note that a request came.

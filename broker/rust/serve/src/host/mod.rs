@@ -68,7 +68,7 @@ pub use proxy::Network;
 pub use publishing::Publishing;
 pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use refusal::{Kind, Refusal};
-pub use relay::{Duplex, RelayOpening, RelayedClient, Relays};
+pub use relay::{Duplex, Origin, RelayOpening, RelayedClient, Relays};
 pub use ring::Ring;
 pub use serving::{Bound, Host, HostOptions};
 pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

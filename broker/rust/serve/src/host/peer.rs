@@ -44,6 +44,7 @@ impl Peer {
         RelayedClient {
             protocol: self.protocol.to_owned(),
             connection: self.connection,
+            broker: 0,
             address: self.address.parse().ok(),
             certificate: self.certificate.clone(),
             is_tls: self.is_tls,

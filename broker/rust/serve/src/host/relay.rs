@@ -23,12 +23,21 @@ pub struct RelayedClient {
     pub protocol: String,
     /// The number of its connection at that broker.
     pub connection: u64,
+    /// The number of the broker where the client declares its exclusive queues, if that is not the one that serves it; else 0.
+    pub broker: u64,
     /// `None` on a Unix socket: it counts as that broker.
     pub address: Option<SocketAddr>,
     /// What it showed at the handshake, DER; an authority that the broker trusts signed it.
     pub certificate: Option<Arc<[u8]>>,
     /// Whether its own connection has TLS.
     pub is_tls: bool,
+}
+
+/// A connection at the broker that relays it, whose exclusive queues it may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub broker: u64,
+    pub connection: u64,
 }
 
 /// A relay that is being made.

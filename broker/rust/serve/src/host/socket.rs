@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-use crate::host::relay::{Duplex, RelayedClient};
+use crate::host::relay::{Duplex, Origin, RelayedClient};
 use crate::host::web_socket::WebSocket;
 
 /// See the module.
@@ -59,6 +59,16 @@ impl Socket {
             Socket::Tls(_) => true,
             Socket::Web(stream) => stream.socket().is_tls(),
             Socket::Relayed(_, client) => client.is_tls,
+        }
+    }
+
+    /// See [`Origin`].
+    pub fn origin(&self) -> Option<Origin> {
+        match self {
+            Socket::Relayed(_, client) if client.broker > 0 => {
+                Some(Origin { broker: client.broker, connection: client.connection })
+            }
+            _ => None,
         }
     }
 
