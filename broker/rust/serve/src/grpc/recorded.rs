@@ -218,7 +218,7 @@ mod tests {
         let mut replay = recording.replay().unwrap();
 
         assert!(!replay.is_end_stream());
-        assert_eq!(rest(&mut replay).len(), 14);
+        assert_eq!(rest(&mut replay).len(), 15);
         assert!(replay.is_end_stream());
     }
 
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_body_of_which_too_much_was_read_is_not_replayed() {
         let (mut recorded, recording) = record(parts(), 10);
-        assert_eq!(rest(&mut recorded).len(), 14);
+        assert_eq!(rest(&mut recorded).len(), 15);
 
         assert!(recording.replay().is_none());
     }
