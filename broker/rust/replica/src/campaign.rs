@@ -23,7 +23,9 @@ impl Replica {
         let is_stalled = self.is_stalled();
         let behind_others = self.rank() * settings.stagger;
         let Some(following) = self.following() else { return };
-        let from = following.heard.map_or(following.gone_since, |heard| heard + settings.suspect_after);
+        // The others may have heard it a moment later, and are asked when they miss it, too.
+        let patience = settings.suspect_after + settings.stagger;
+        let from = following.heard.map_or(following.gone_since, |heard| heard + patience);
         let misses = now >= following.waits_until && now >= from + behind_others;
         let misses = misses && !is_stalled;
         let misses = !self.leaves_it_to_others(misses) && misses;
@@ -161,7 +163,7 @@ impl Replica {
         self.wait();
         let Some((before, known)) = self.record.clone() else { return };
         let Some(following) = self.following() else { return };
-        following.campaign = None;
+        let campaign = following.campaign.take();
         match outcome {
             Outcome::Changed(version) if known == base => {
                 let old = before.leader.broker;
@@ -169,6 +171,12 @@ impl Replica {
                 let epoch = before.epoch + 1;
                 self.know(ShardRecord { epoch, leader: me, ..before }, version);
                 self.promise(epoch, me.broker);
+            }
+            Outcome::Conflict => {
+                // The leader that hands over may have changed its in-sync set meanwhile.
+                let again = campaign.filter(|campaign| campaign.is_asked_for);
+                following.campaign = again.map(|campaign| Campaign { stage: CampaignStage::Reading, ..campaign });
+                self.ask_coordinator();
             }
             _ => self.ask_coordinator(),
         }

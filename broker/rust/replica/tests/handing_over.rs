@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use penstock_replica::{Effect, Epochs, Event, Leader, Message, Replica, Settings, ShardRecord, Stored, Version};
+use penstock_replica::{
+    Effect, Epochs, Event, Leader, Message, Outcome, Replica, Settings, ShardRecord, Stored, Version,
+};
 
 const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
 const OTHER: u64 = 1;
@@ -70,4 +72,45 @@ fn a_leader_knows_how_far_the_others_have_acknowledged_its_log() {
     replica.step(9, acknowledged(12));
 
     assert_eq!(replica.acknowledged(), [(OTHERS_REPLICA, 12)]);
+}
+
+/// The change that a replica asks the coordinator for, if there is one among the effects.
+fn asked_change(effects: &[Effect]) -> Option<(u64, u64)> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Change { change, record, .. } => Some((*change, record.epoch)),
+        _ => None,
+    })
+}
+
+fn asked_read(effects: &[Effect]) -> u64 {
+    let read = effects.iter().find_map(|effect| if let Effect::Read(read) = effect { Some(*read) } else { None });
+    read.unwrap_or_else(|| panic!("nothing is read: {effects:?}"))
+}
+
+/// The leader that hands over goes on changing its in-sync set, so the change of the other one met a record that had changed since. It
+/// gave up, and the leader asked it again a second later.
+#[test]
+fn a_replica_that_is_to_take_over_tries_again_after_a_conflict() {
+    let stored = Stored { promised: 5, epochs: Epochs::new([(5, 0)]), end: 9, high_watermark: 9 };
+    let mut replica = Replica::new(ME, stored, Settings::default(), 0);
+    let record = ShardRecord {
+        epoch: 5,
+        leader: Leader { broker: OTHER, replica: OTHERS_REPLICA, boot: 3 },
+        in_sync: [ME.replica, OTHERS_REPLICA].into(),
+        replicas: [(ME.replica, ME.broker), (OTHERS_REPLICA, OTHER)].into(),
+        min_in_sync: 1,
+    };
+    replica.step(1, Event::Read { read: None, record: Some((record.clone(), Version(1))) });
+    replica.step(2, from_other(Message::Beat { epoch: 5, high_watermark: 9, sent: 1, session: 0 }));
+
+    let effects = replica.step(3, from_other(Message::TakeOver { epoch: 5 }));
+    let read = asked_read(&effects);
+    let effects = replica.step(4, Event::Read { read: Some(read), record: Some((record.clone(), Version(1))) });
+    let (change, epoch) = asked_change(&effects).unwrap();
+    assert_eq!(epoch, 6);
+    let effects = replica.step(5, Event::Answered { change, outcome: Outcome::Conflict });
+    let read = asked_read(&effects);
+    let effects = replica.step(6, Event::Read { read: Some(read), record: Some((record, Version(2))) });
+
+    assert_eq!(asked_change(&effects).map(|(_, epoch)| epoch), Some(6), "{effects:?}");
 }
