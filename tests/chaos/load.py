@@ -64,7 +64,8 @@ class Load:
         self._shards = shards
         self._addresses = {name: broker.address for name, broker in cluster.brokers.items()}
         token = base64.b64encode(":".join(USER).encode()).decode()
-        self._credentials = (("authorization", f"Basic {token}"),)
+        # The clients go to the leader themselves: none is relayed.
+        self._credentials = (("authorization", f"Basic {token}"), ("penstock-follows", "1"))
         self._random = random
         self._watching = Event()
 

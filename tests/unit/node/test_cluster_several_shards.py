@@ -12,8 +12,10 @@ from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.record import BrokerName
 from penstock.cluster.shard_calls import HandOver
 from penstock.metadata import VhostTopology
+from penstock.metadata.effects import PutQueue
 from penstock.model.errors import NotLedError, StorageError, Thing
-from penstock.model.names import VhostName
+from penstock.model.names import QueueId, QueueName, VhostName
+from penstock.model.records import Queue
 from penstock.native import Engine, ReplicaRole
 from penstock.node.in_cluster import replica as replica_module
 from penstock.node.in_cluster.log_copies import LogCopies
@@ -24,7 +26,8 @@ from penstock.node.in_cluster.shard_replica import ReplicaSurroundings
 from support.vhost_fakes import FakeShard
 
 ME, OTHER, NAME = BrokerName("mq-0"), BrokerName("mq-1"), VhostName("shop")
-SHARDS = ["shop.0.1", "shop.1.1", "shop.2.1"]
+SHARDS, FOURTH = ["shop.0.1", "shop.1.1", "shop.2.1"], "shop.3.1"
+ORDERS = Queue(QueueId(7), QueueName("orders"), shard=3)
 SECONDS_MAX = 60
 """Only ends a test that would otherwise never end."""
 
@@ -39,7 +42,7 @@ class Queues(FakeShard):
         self.is_over = False
 
     def count_shards(self, count: int) -> None:
-        self.counted = count
+        self.counted = self.shard_count = count
 
     def end_term(self) -> None:
         self.is_over = True
@@ -99,7 +102,10 @@ class World:
         return ()
 
     def group(self, shards: Sequence[str]) -> None:
-        assert list(shards) == SHARDS
+        assert list(shards[:3]) == SHARDS
+
+    def is_connected(self, _: BrokerName) -> bool:
+        return True
 
     async def open(self, shard: str, *_: Any) -> FakeReplica:
         return self.replicas[shard]
@@ -121,8 +127,14 @@ class World:
         replica.leads(None)
         return HandOver.DONE
 
+    def grow(self) -> FakeReplica:
+        """Have a fourth shard."""
+        self.replicas[FOURTH] = FakeReplica(FOURTH)
+        self.replica.grow([*SHARDS, FOURTH])
+        return self.replicas[FOURTH]
+
     def leads(self, *epochs: int | None) -> None:
-        for replica, epoch in zip(self.replicas.values(), epochs, strict=True):
+        for replica, epoch in zip(self.replicas.values(), epochs, strict=False):
             replica.leads(epoch)
 
     def queues(self) -> Queues | None:
@@ -224,6 +236,48 @@ def test_the_leader_of_the_first_shard_hands_it_over_when_it_cannot_lead_all(tmp
         world.leads(5, None, None)
 
         await until(lambda: world.resigned == [(SHARDS[0].encode(), None)])
+
+    run(tmp_path, scenario)
+
+
+def test_a_shard_that_is_added_joins_the_term_and_changes_wait_for_it(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.leads(5, 6, 7)
+        await until(lambda: world.queues() is not None)
+        queues = world.queues()
+        assert queues is not None
+
+        fourth = world.grow()
+        world.replica.take([PutQueue(ORDERS)])
+        await turns()
+        assert (world.queues(), queues.queues, queues.counted) == (queues, {}, 3), "the term goes on"
+
+        fourth.fails = True
+        fourth.leads(8)
+        await turns()
+        assert queues.queues == {}
+        fourth.fails = False
+        await until(lambda: queues.queues == {7: "orders"})
+        assert (world.queues(), sorted(queues.numbers), queues.counted) == (queues, [0, 1, 2, 3], 4)
+        fourth.leads(None)
+        await until(lambda: world.queues() is None)
+
+    run(tmp_path, scenario)
+
+
+def test_a_term_begins_with_the_shards_that_were_added_before(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        fourth = world.grow()
+        world.leads(5, 6, 7)
+        await turns()
+        assert world.queues() is None
+
+        fourth.leads(8)
+
+        await until(lambda: world.queues() is not None)
+        queues = world.queues()
+        assert queues is not None
+        assert (sorted(queues.numbers), queues.counted) == ([0, 1, 2, 3], 4)
 
     run(tmp_path, scenario)
 

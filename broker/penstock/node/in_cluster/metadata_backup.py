@@ -3,7 +3,8 @@
 It is fixed after the logs of virtual hosts: so it has all queues that have messages there.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from penstock.cluster.meta.member import MetaBackup
@@ -19,11 +20,18 @@ _WAY_OUT: Final = "retry when none is deleted and made again"
 
 
 class MetadataBackups:
-    """Implements `services.backups.MetadataSource`. `kept_below` is above the numbers of the virtual hosts copied."""
+    """Implements `services.backups.MetadataSource`.
 
-    def __init__(self, view: ClusterView, kept_below: Callable[[], int]) -> None:
+    `kept_below` is above the numbers of the virtual hosts that are copied, and `kept_shards` has the numbers of their
+    shards.
+    """
+
+    def __init__(
+        self, view: ClusterView, kept_below: Callable[[], int], kept_shards: Callable[[], Mapping[VhostName, int]]
+    ) -> None:
         self._view = view
         self._kept_below = kept_below
+        self._kept_shards = kept_shards
 
     async def begin_backup(self, vhosts: Sequence[VhostCopy]) -> tuple[list[VhostCopy], MetadataCopy]:
         """Fix the metadata; return it, and the copied virtual hosts that it still has.
@@ -45,6 +53,11 @@ class MetadataBackups:
             if copy.numbers[VhostName(each.name)] >= self._kept_below():
                 rule = "cannot be backed up: it was deleted and made again meanwhile"
                 raise PreconditionFailedError(Thing("vhost", each.name), rule, _WAY_OUT)
+        counts = Counter(vhost for vhost, _ in copy.shards.values())
+        for each in vhosts:
+            if counts[VhostName(each.name)] != self._kept_shards()[VhostName(each.name)]:
+                rule = "cannot be backed up: it got more shards meanwhile"
+                raise PreconditionFailedError(Thing("vhost", each.name), rule, "retry")
 
     def _metadata(self, copy: MetaBackup) -> ShardOfBackup:
         return ShardOfBackup(META, None, self._log_id(META), tuple(copy.brokers))

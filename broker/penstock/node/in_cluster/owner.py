@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NoReturn, ParamSpec, Protocol, TypeVar
 
-from penstock.cluster.meta.commands import InVhost, Joined, MetaAnswer
+from penstock.cluster.meta.commands import GrowVhost, InVhost, Joined, MetaAnswer
 from penstock.cluster.meta.log import UnknownOutcomeError
 from penstock.cluster.record import BrokerName
 from penstock.kit.tasks import spawn
@@ -21,7 +21,6 @@ from penstock.metadata.policy_rules import effective_queue
 from penstock.model.errors import (
     NotFoundError,
     NotLedError,
-    PreconditionFailedError,
     RefusedError,
     StoppedError,
     Thing,
@@ -367,9 +366,8 @@ class ClusterOwner:
             raise
 
     async def grow(self, shard_count: int) -> None:
-        del shard_count
-        rule, way_out = "has the shards that it was created with, as the broker is in a cluster", "make more vhosts"
-        raise PreconditionFailedError(self._thing(), rule, way_out)
+        """Return when the cluster knows of the shards. A queue is declared there once the leader has them."""
+        await self._metadata.submit(GrowVhost(self.topology.vhost, shard_count))
 
     async def close(self, cause: str) -> None:
         """Take nothing more."""

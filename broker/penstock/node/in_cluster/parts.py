@@ -103,7 +103,7 @@ async def open_cluster(
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)
     undo.callback(accounts.close)
-    backups = MetadataBackups(view, lambda: vhosts.kept_below)
+    backups = MetadataBackups(view, lambda: vhosts.kept_below, lambda: vhosts.kept_shards)
     return ClusterParts(membership, metadata, accounts, ClusterLimits(metadata), vhosts, shards, events, backups)
 
 

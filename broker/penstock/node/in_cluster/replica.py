@@ -25,7 +25,7 @@ from penstock.kit.tasks import spawn
 from penstock.metadata.effects import Change
 from penstock.model.errors import FaultError, NotLedError
 from penstock.model.names import VhostName
-from penstock.native import Shard
+from penstock.native import ReplicaRole, Shard
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.remote_leader import RemoteLeader
@@ -38,6 +38,8 @@ from penstock.storage.shard_copies import ShardCopies
 RETRY_S: Final = 0.1
 LOOK_S: Final = 0.5
 """A broker that leads a shard and has no term looks as often as this whether it is to hand over."""
+IDLE_FIRST_S, IDLE_LONGEST_S = 0.2, 5.0
+"""The time between two attempts to hand over a shard without a term, which grows: no publisher is stopped by them."""
 _log = logger("cluster")
 
 
@@ -70,19 +72,16 @@ class VhostReplica:
         self._changed = asyncio.Event()
         self._fault: str | None = None
         self._tries = Tries()
+        self._idle_tries = Tries(IDLE_FIRST_S, IDLE_LONGEST_S)
         self._term: Term | None = None
         self._applying: asyncio.Task[None] | None = None
         # Leaders of different virtual hosts are spread, those of one are together.
         options = replace(around.options, order=zlib.crc32(place.shards[0].encode()) << 32)
-        self._shards = [
-            ShardReplica(
-                replace(around, options=options),
-                ShardPlace(place.vhost, shard, number, place.shards[0], place.folder, place.brokers),
-                self._changed.set,
-            )
-            for number, shard in enumerate(place.shards)
-        ]
-        self._host.group(place.shards)
+        self._around = replace(around, options=options)
+        self._folder = place.folder
+        self._shards: list[ShardReplica] = []
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self.grow(place.shards)
 
     @property
     def fault(self) -> str | None:
@@ -116,6 +115,17 @@ class VhostReplica:
             shard.place_on(brokers)
         self._changed.set()
 
+    def grow(self, shards: Sequence[str]) -> None:
+        """Hear all shards of the virtual host, to which some may have been added."""
+        founder = self.leader() if self._shards else None
+        for number in range(len(self._shards), len(shards)):
+            place = ShardPlace(self._vhost, shards[number], number, shards[0], self._folder, self._brokers, founder)
+            self._shards.append(ShardReplica(self._around, place, self._changed.set))
+            if self._term is not None:
+                self._term.hold()
+        self._host.group(shards)
+        self._changed.set()
+
     def take(self, changes: Sequence[Change]) -> None:
         """Pass changes of the topology to the queues, if this broker leads."""
         if self._term is not None:
@@ -131,10 +141,10 @@ class VhostReplica:
 
         `leads` hears of each term that began or ended.
         """
-        running = [spawn(shard.run(), name=f"replica of shard {shard.place.shard}") for shard in self._shards]
         try:
             while True:
                 self._changed.clear()
+                self._run_shards()
                 if await self._follow_roles(metadata, leads):
                     continue
                 await self._gather()
@@ -142,9 +152,14 @@ class VhostReplica:
                     async with asyncio.timeout(LOOK_S if self._has_to_look() else None):
                         await self._changed.wait()
         finally:
-            for task in running:
+            for task in self._running.values():
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _run_shards(self) -> None:
+        for number, shard in enumerate(self._shards):
+            if number not in self._running:
+                self._running[number] = spawn(shard.run(), name=f"replica of shard {shard.place.shard}")
 
     async def begin_backup(self) -> ClosableLog:
         """Fix copies of the logs. Raises PreconditionFailedError and StorageError.
@@ -188,7 +203,8 @@ class VhostReplica:
     async def _gather(self) -> None:
         """Hand over what another broker is to lead: the first shard, or the others to the broker that leads it."""
         led, first = self._led(), self._shards[0].hosted
-        self._tries.keep({replica.shard for replica in led})
+        for tries in (self._tries, self._idle_tries):
+            tries.keep({replica.shard for replica in led})
         if not led:
             return
         if first is not None and first.role.epoch is not None:
@@ -219,30 +235,51 @@ class VhostReplica:
     async def _resign(self, replica: HostedReplica, to: BrokerName | None = None) -> None:
         """Have another replica lead, if one may and none has refused just now."""
         heirs = frozenset(self._host.heirs_of(replica.shard))
-        if heirs and self._tries.is_due(replica.shard, heirs, self._clock.monotonic()):
+        tries = self._idle_tries if self._term is None else self._tries
+        if heirs and tries.is_due(replica.shard, heirs, self._clock.monotonic()):
             outcome = await self._host.resign(replica, to)
             if outcome in (HandOver.NO_HEIR, HandOver.NOT_TAKEN):
-                self._tries.fail(replica.shard, heirs, self._clock.monotonic())
+                tries.fail(replica.shard, heirs, self._clock.monotonic())
 
     # ------------------------------------------------------------ the term
 
     async def _follow_roles(self, metadata: Metadata, leads: Callable[[VhostName], None]) -> bool:
         """End the term and begin the next one by the roles; return whether to look at them again at once."""
-        hosted = [shard.hosted for shard in self._shards if shard.hosted is not None]
-        roles = [replica.role for replica in hosted]
-        epochs = tuple(role.epoch for role in roles if role.epoch is not None and len(roles) == len(self._shards))
-        if self._term is not None and self._term.epochs != epochs:
+        hosted = [shard.hosted for shard in self._shards]
+        roles = [ReplicaRole() if replica is None else replica.role for replica in hosted]
+        term, epochs = self._term, tuple(role.epoch for role in roles)
+        if term is not None and term.epochs != epochs[: len(term.epochs)]:
             self._end_term()
             leads(self._vhost)
         if self._term is not None:
-            self.owner.set_delivers(delivers=all(role.delivers for role in roles))
-        leads_all = len(epochs) == len(self._shards) and all(role.appends for role in roles)
-        if self._term is not None or not leads_all or self.fault is not None:
+            self.owner.set_delivers(delivers=all(role.delivers for role in roles[: len(self._term.epochs)]))
+        if self.fault is not None or not all(role.appends for role in roles):
             return False
-        if await self._begin_term(hosted, metadata, epochs):
+        replicas = [replica for replica in hosted if replica is not None]
+        led = tuple(epoch for epoch in epochs if epoch is not None)
+        if self._term is not None:
+            return self._term.is_held and await self._join(self._term, replicas, led)
+        if await self._begin_term(replicas, metadata, led):
             leads(self._vhost)
         else:
             await asyncio.sleep(RETRY_S)
+        return True
+
+    async def _join(self, term: Term, replicas: Sequence[HostedReplica], epochs: tuple[int, ...]) -> bool:
+        """Add shards that the virtual host has got to its term, and return True to have a look at the roles again."""
+        try:
+            for number in range(len(term.epochs), len(replicas)):
+                if not await replicas[number].lead_further(self._engine, term.shard, number, epochs[number]):
+                    break
+                term.epochs = epochs[: number + 1]
+            if len(term.epochs) == len(self._shards):
+                await asyncio.to_thread(term.shard.count_shards, len(term.epochs))
+                term.release()
+                _log.info("shards added", vhost=self._vhost, epochs=term.epochs)
+                return True
+        except (FaultError, NotLedError) as fault:
+            _log.warning("shards not added", vhost=self._vhost, reason=str(fault))
+        await asyncio.sleep(RETRY_S)
         return True
 
     async def _begin_term(self, replicas: Sequence[HostedReplica], metadata: Metadata, epochs: tuple[int, ...]) -> bool:
@@ -254,6 +291,9 @@ class VhostReplica:
             _log.warning("queues not opened", vhost=self._vhost, epochs=epochs, reason=str(fault))
             return False
         if shard is None:
+            return False
+        if len(replicas) < len(self._shards):  # it has got some meanwhile
+            await asyncio.to_thread(shard.end_term)
             return False
         term = self._term = Term(self._vhost, shard, epochs)
         try:

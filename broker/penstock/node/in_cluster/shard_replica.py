@@ -40,7 +40,8 @@ _log = logger("cluster")
 class ShardPlace:
     """A shard of a virtual host, the folder of that, and the brokers that are to have it at first.
 
-    `first` is the name of the virtual host's first shard: the broker whose turn it is to make its record makes all.
+    `first` is the name of the virtual host's first shard: the broker whose turn it is to make its record makes all. A
+    shard that is added later is made by the broker that leads the others, if that is known.
     """
 
     vhost: VhostName
@@ -49,6 +50,7 @@ class ShardPlace:
     first: str
     folder: Path
     brokers: Sequence[BrokerName]
+    founder: BrokerName | None = None
 
     @property
     def directory(self) -> Path:
@@ -140,7 +142,7 @@ class ShardReplica:
         """Open the log, and return when the replica has left the shard; return False if it cannot be opened."""
         told = tuple[BrokerName, ...]()
         founders = self._brokers if self._me in self._brokers else ()
-        replica = await self._open(founders, turn_of(self._me, self.place.first, founders) * FOUND_S)
+        replica = await self._open(founders, self._turn(founders) * FOUND_S)
         while replica is not None:
             changed, role = replica.changed, replica.role
             if told != self._brokers:
@@ -157,6 +159,13 @@ class ShardReplica:
             elif await self._leave(replica, changed):
                 return True
         return False
+
+    def _turn(self, founders: Sequence[BrokerName]) -> int:
+        """Return how many brokers may make the record of a new shard before this one."""
+        founder = self.place.founder
+        if founder == self._me:
+            return 0
+        return turn_of(self._me, self.place.first, founders) + (founder is not None)
 
     async def _leave(self, replica: HostedReplica, changed: asyncio.Event) -> bool:
         """Close a replica that has left the shard, and return whether it has. It may wait for a moment."""

@@ -24,7 +24,7 @@ class Term:
     """Runs from `run` until it is cancelled, or the engine takes nothing more.
 
     Invariant: the engine has the topology of the beginning and the changes that were put since, up to `_applied_count`
-    of them.
+    of them. Changes that need further shards wait until these have joined the term.
     """
 
     def __init__(self, vhost: VhostName, shard: Shard, epochs: tuple[int, ...]) -> None:
@@ -36,12 +36,27 @@ class Term:
         self._put_count = 0
         self._applied_count = 0
         self._has_work = asyncio.Event()
+        self._may_apply = asyncio.Event()
+        self._may_apply.set()
         self._progress = asyncio.Condition()
         self._has_ended = False
 
     @property
     def is_applying(self) -> bool:
         return self._applied_count < self._put_count
+
+    @property
+    def is_held(self) -> bool:
+        """Whether changes wait for further shards."""
+        return not self._may_apply.is_set()
+
+    def hold(self) -> None:
+        """Have changes wait from now on: the virtual host gets further shards."""
+        self._may_apply.clear()
+
+    def release(self) -> None:
+        """Have changes applied again: all shards have joined."""
+        self._may_apply.set()
 
     async def fill(self, topology: VhostTopology) -> None:
         """Give the engine the topology of this moment. Later changes are put. Raises faults of the engine."""
@@ -75,6 +90,7 @@ class Term:
         try:
             while True:
                 await self._has_work.wait()
+                await self._may_apply.wait()
                 self._has_work.clear()
                 changes, self._waiting = self._waiting, []
                 await asyncio.to_thread(apply_changes, self.shard, changes)

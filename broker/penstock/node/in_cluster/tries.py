@@ -24,7 +24,8 @@ class _Failed:
 class Tries:
     """Times are in seconds, of a clock that never goes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
+        self._first_s, self._longest_s = first_s, longest_s
         self._failed: dict[bytes, _Failed] = {}
 
     def is_due(self, shard: bytes, heirs: AbstractSet[ReplicaId], now: float) -> bool:
@@ -36,7 +37,7 @@ class Tries:
         """Note that none of these replicas took a shard over; return the time to wait."""
         before = self._failed.get(shard)
         is_same = before is not None and before.heirs == heirs
-        wait_s = min(2 * before.wait_s, LONGEST_S) if before is not None and is_same else FIRST_S
+        wait_s = min(2 * before.wait_s, self._longest_s) if before is not None and is_same else self._first_s
         self._failed[shard] = _Failed(heirs, wait_s, now + wait_s)
         return wait_s
 

@@ -19,6 +19,7 @@ from penstock.cluster.meta.changes import (
     VhostChanged,
     VhostCreated,
     VhostDeleted,
+    VhostGrown,
 )
 from penstock.cluster.meta.commands import CreateVhost, DeleteVhost
 from penstock.cluster.record import BrokerName
@@ -32,7 +33,7 @@ from penstock.metadata.effects import (
     PersistLimits,
     PersistQueue,
 )
-from penstock.model.errors import FaultError, InvalidArgumentError, NotFoundError, Thing
+from penstock.model.errors import FaultError, NotFoundError, Thing
 from penstock.model.names import ConnectionId, VhostName
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
@@ -76,6 +77,8 @@ class ClusterVhosts:
         self._around = around
         self.kept_below = 0
         """The virtual hosts of the last `keep` have numbers below this one."""
+        self.kept_shards: dict[VhostName, int] = {}
+        """The number of their shards."""
         self._entries: dict[VhostName, _Entry] = {}
         self._of_shard: dict[str, VhostName] = {}
         self._emitting: set[Event] = set()
@@ -123,13 +126,9 @@ class ClusterVhosts:
         return isinstance(answer, Done) and bool(answer.count)
 
     async def set_shard_count(self, rights: Rights, name: VhostName, shard_count: int) -> None:
-        """Refuse every number but that of the shards that there are."""
-        thing = Thing("vhost", name)
-        rights.require_administrator(thing)
-        known = self.get(name).shard_count
-        if shard_count != known:
-            rule = f"has {known} shards, and their number does not change in a cluster"
-            raise InvalidArgumentError(thing, rule, "make more virtual hosts", field="shards")
+        """Add shards. Raises RefusedError for a smaller number, and UnknownOutcomeError."""
+        rights.require_administrator(Thing("vhost", name))
+        await self.get(name).grow(shard_count)
 
     async def delete(self, rights: Rights, name: VhostName) -> None:
         rights.require_administrator(Thing("vhost", name))
@@ -138,7 +137,9 @@ class ClusterVhosts:
     @contextmanager
     def keep(self) -> Iterator[list[Vhost]]:
         """Yield all virtual hosts. Other brokers may delete them: then their files are gone, and the backup fails."""
-        self.kept_below = self._around.metadata.state.next_vhost
+        state = self._around.metadata.state
+        self.kept_below = state.next_vhost
+        self.kept_shards = {name: vhost.shard_count for name, vhost in state.vhosts.items()}
         yield self.all()
 
     def release(self, name: VhostName) -> None:
@@ -161,6 +162,8 @@ class ClusterVhosts:
         match change:
             case ShardPlaced(shard, brokers):
                 self._place(shard, brokers)
+            case VhostGrown(name) if name in self._entries:
+                self._grow(self._entries[name], name)
             case VhostDeleted(name):
                 self._forget(name)
                 self._emit(TopologyChanged(name), LimitsChanged(vhost=name), PermissionsChanged(vhost=name))
@@ -174,7 +177,7 @@ class ClusterVhosts:
                 self._emit(PermissionsChanged(user.name))
             case UserLimitsSet(user):
                 self._emit(LimitsChanged(user=user))
-            case VhostCreated():
+            case VhostCreated() | VhostGrown():
                 pass  # its shards are placed next
 
     async def applied(self, name: VhostName) -> None:
@@ -206,6 +209,11 @@ class ClusterVhosts:
             self._take_in_new()
         else:
             self._entries[name].replica.place(brokers)
+
+    def _grow(self, entry: _Entry, name: VhostName) -> None:
+        entry.shards = self._around.metadata.state.shards_of(name)
+        self._of_shard |= dict.fromkeys(entry.shards, name)
+        entry.replica.grow(entry.shards)
 
     def _forget(self, name: VhostName) -> None:
         entry = self._entries.pop(name, None)
