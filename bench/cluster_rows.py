@@ -1,8 +1,8 @@
 """Rows about three brokers of a cluster on loopback: rates and times of confirms.
 
 A single broker gets the same load in the same run. A durable message is confirmed when it is on the disks of all three,
-which are one disk here. RabbitMQ's quorum queues, on three nodes, get the same load over AMQP in the same run where it
-is installed.
+which are one disk here. NATS JetStream gets the same load where it is installed, and RabbitMQ's quorum queues, on three
+nodes, the same load over AMQP.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from bench import nats
 from bench.measure import Load
 from bench.rabbitmq import RabbitMq, rabbitmq_cluster
 from bench.rows import Figure, Row, most, rate
@@ -30,6 +31,12 @@ LATENCY_RATE: Final = "200"
 RATIO: Final = 0.45
 EXCESS_US: Final = 300.0
 SYNCED_AT_ONCE: Final = 3
+NATS_SYNCED: Final = nats.Sync("always", 20_000)
+NATS_DEFAULT: Final = nats.Sync("2m", 300_000)
+NATS_ONE: Final = ("async", "--clients", "1", "--batch", "1000")
+NATS_MANY: Final = ("async", "--clients", "100", "--batch", "100")
+NATS_TIMED: Final = nats.Sync("always", 1_000)
+NATS_SLOWLY: Final = ("sync", "--clients", "1", "--sleep", "5ms")
 
 Measured = dict[str, float]
 
@@ -63,14 +70,18 @@ def folder(load: Load) -> Path:
     return load.broker.data_dir.absolute().parent
 
 
-def published(flags: str) -> Callable[[Load], Measured]:
-    """Publish with confirms: to a single broker at `disk`, then to a cluster."""
+def published(flags: str, peer: tuple[str, ...]) -> Callable[[Load], Measured]:
+    """Publish with confirms: to a single broker at `disk`, to a cluster, and to the peer with its flags."""
 
     def measure(load: Load) -> Measured:
         single = _published(load, flags)
         with serving(load) as found:
             rate = _published(found.load, flags)
-        return {"rate": rate, "single_rate": single, "ratio": rate / single}
+        found_there = {}
+        if peer and nats.is_installed():
+            found_there["nats_rate"] = nats.measured(NATS_SYNCED, *peer).rate
+            found_there["nats_unsynced_rate"] = nats.measured(NATS_DEFAULT, *peer).rate
+        return {"rate": rate, "single_rate": single, "ratio": rate / single} | found_there
 
     return measure
 
@@ -87,6 +98,7 @@ def confirm_times(load: Load) -> Measured:
     before = sync_us(folder(load))
     with serving(load) as found:
         times = found.load.perf("latency", *flags)["latency_us"]
+    there = {"nats_p50": nats.measured(NATS_TIMED, *NATS_SLOWLY).p50_us} if nats.is_installed() else {}
     sync, trip = (before + sync_us(folder(load))) / 2, round_trip_us()
     return {
         "p50": times["p50"],
@@ -96,7 +108,7 @@ def confirm_times(load: Load) -> Measured:
         "sync_of_three": sync_us(folder(load), SYNCED_AT_ONCE),
         "round_trip": trip,
         "excess": times["p50"] - sync - trip,
-    }
+    } | there
 
 
 def over_amqp(flags: str) -> Callable[[Load], Measured]:
@@ -119,9 +131,10 @@ def _over_amqp(load: Load, uri: str, pid: int, flags: str) -> Measured:
     return {"rate": rate["confirmed_per_s"], "p50": times["p50"]}
 
 
-def beside_single(key: str, title: str, flags: str) -> Row:
+def beside_single(key: str, title: str, flags: str, peer: tuple[str, ...] = ()) -> Row:
     figures = (rate(None), Figure("single_rate", "msg/s"), Figure("ratio", "times", RATIO))
-    return Row(key, title, figures, published(flags), REPLICATED, SECTION)
+    of_peer = (Figure("nats_rate", "msg/s"), Figure("nats_unsynced_rate", "msg/s")) if peer else ()
+    return Row(key, title, (*figures, *of_peer), published(flags, peer), REPLICATED, SECTION)
 
 
 def amqp_row(key: str, title: str, flags: str) -> Row:
@@ -130,11 +143,12 @@ def amqp_row(key: str, title: str, flags: str) -> Row:
 
 
 CLUSTER_ROWS = (
-    beside_single("cluster-one", "100 B, 1 publisher, batches of 100, 1,000 unconfirmed, published", ONE),
+    beside_single("cluster-one", "100 B, 1 publisher, batches of 100, 1,000 unconfirmed, published", ONE, NATS_ONE),
     beside_single(
         "cluster-many-single",
         "100 B, 100 publishers and 100 queues, one message per stream message, 100 unconfirmed each, published",
         f"{MANY} --batch 1",
+        NATS_MANY,
     ),
     beside_single("cluster-many-batched", "the same in batches of 100", f"{MANY} --batch 100"),
     Row(
@@ -148,6 +162,7 @@ CLUSTER_ROWS = (
             most("sync_of_three", "us"),
             most("round_trip", "us"),
             most("excess", "us", EXCESS_US),
+            most("nats_p50", "us"),
         ),
         confirm_times,
         REPLICATED,

@@ -16,12 +16,12 @@ from typing import Final
 
 from rich.console import Console
 
+from bench import nats, rabbitmq
 from bench.cluster_catch_up import catch_up_row
 from bench.cluster_faults import FaultSetting, fault_rows
 from bench.cluster_moves import hand_over_row
 from bench.cluster_rows import CLUSTER_ROWS, PEER_ROWS
 from bench.measure import Runner
-from bench.rabbitmq import is_installed
 from bench.report import CLUSTER_MARKS, Results, as_markdown, as_table, check_marks, update_docs
 from bench.rows import Row
 from chaos.network import Loopback, Network, enter_own_network
@@ -66,13 +66,16 @@ def measured(row: Row, options: argparse.Namespace, console: Console, runs: int)
 
 def peers() -> Iterator[str]:
     """Yield a line about each other broker."""
-    if is_installed():
+    if rabbitmq.is_installed():
         yield "RabbitMQ is installed: three nodes, quorum queues, in the rows over AMQP"
     else:
         yield "RabbitMQ is not installed, so it is not measured"
-    for name, command in (("NATS", "nats-server"), ("LavinMQ", "lavinmq")):
-        there = "is installed, but this benchmark has no load for it" if shutil.which(command) else "is not installed"
-        yield f"{name} {there}, so it is not measured"
+    if nats.is_installed():
+        yield "NATS is installed: three servers, a stream of three replicas, in the first rows with rates and times"
+    else:
+        yield "`nats-server` and `nats` are not installed, so NATS is not measured"
+    there = "is installed, but this benchmark has no load for it" if shutil.which("lavinmq") else "is not installed"
+    yield f"LavinMQ {there}, so it is not measured"
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
