@@ -44,6 +44,10 @@ REQUEST_BYTES_EXTRA = 4 << 20
 SECONDS_MIN = 0.001
 # Channels to leaders that were named beside the given addresses.
 NAMED_MAX = 4
+# When a connection without any traffic is asked whether it is there, and when it is given up without an answer. Another
+# broker of a cluster leads about three seconds after a leader has gone silent.
+PINGS_MS_ALONE = (30_000, 10_000)
+PINGS_MS_IN_CLUSTER = (2_000, 2_000)
 CLOSED = "the connection is closed; connect again"
 DETAILS_KEY = "grpc-status-details-bin"
 # The messages of grpcio for a call that was not sent because there was no connection.
@@ -192,7 +196,10 @@ class _Channels:
         self._options = options
         hosts = ((address.host, address.port), *address.others)
         singles = [replace(address, host=host, port=port, others=()) for host, port in hosts]
-        self._given = {single.target: _channel(single.target, address, options) for single in singles}
+        is_alone = len(singles) == 1
+        self._given = {
+            single.target: _channel(single.target, address, options, is_alone=is_alone) for single in singles
+        }
         # Protects `_named`.
         self._lock = Lock()
         # Of leaders that were named; the one that was not used for the longest comes first.
@@ -208,7 +215,7 @@ class _Channels:
             if found is None:
                 if self._is_closed:
                     raise StatusError(CANCELLED, CLOSED, b"")
-                found = _channel(target, self._address, self._options)
+                found = _channel(target, self._address, self._options, is_alone=False)
             self._named[target] = found
             least_used = self._named.popitem(last=False)[1] if len(self._named) > NAMED_MAX else None
         if least_used is not None:
@@ -223,15 +230,21 @@ class _Channels:
             channel.close()
 
 
-def _channel(target: str, address: Address, options: TransportOptions) -> Any:
-    """Make the channel to one address. To a leader that was named it is as safe as to the given addresses."""
+def _channel(target: str, address: Address, options: TransportOptions, *, is_alone: bool) -> Any:
+    """Make the channel to one address. To a leader that was named it is as safe as to the given addresses.
+
+    A silent broker is left soon where another one may serve.
+    """
+    pings_ms = PINGS_MS_ALONE if is_alone else PINGS_MS_IN_CLUSTER
     settings: list[tuple[str, Any]] = [
         # Else two connections to one broker would share one HTTP/2 connection.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", options.message_bytes_max + REQUEST_BYTES_EXTRA),
         ("grpc.max_send_message_length", options.message_bytes_max + REQUEST_BYTES_EXTRA),
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_time_ms", pings_ms[0]),
+        ("grpc.keepalive_timeout_ms", pings_ms[1]),
+        # A consumer that waits for messages sends none.
+        ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", 50),
         # To gRPC this is also how long an attempt to connect may take.
         ("grpc.min_reconnect_backoff_ms", options.connect_timeout_ms),

@@ -33,8 +33,9 @@ const FRAME_BYTES_MAX: u32 = 64 << 10;
 /// The maximum of HTTP/2, which a thousand full streams do not use up: unread streams must not block the others
 /// (confirms, answers).
 const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const ALONE: Pings = Pings { interval: Duration::from_secs(20), timeout: Duration::from_secs(10) };
+/// Another broker leads about three seconds after a leader has gone silent.
+const IN_CLUSTER: Pings = Pings { interval: Duration::from_secs(2), timeout: Duration::from_secs(2) };
 /// Size of a response beside one message of the largest size.
 const FRAME_BYTES_EXTRA: usize = 4 << 20;
 /// Has a broker that does not lead refuse a call and name the leader; it relays the call without.
@@ -406,9 +407,22 @@ impl Unreached {
     }
 }
 
+/// When a connection without any traffic is asked whether it is there, and given up without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pings {
+    interval: Duration,
+    timeout: Duration,
+}
+
+/// A silent broker of a cluster is left soon, as another one serves. Nothing is won by that where there is one broker.
+fn pings(target: &str, given: &[String]) -> Pings {
+    if given.len() > 1 || given.iter().all(|given| given != target) { IN_CLUSTER } else { ALONE }
+}
+
 /// How to connect to one target.
 fn endpoint(target: &str, settings: &ChannelSettings) -> Result<Endpoint, RpcError> {
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    let pings = pings(target, &settings.targets);
     let endpoint = Endpoint::from_shared(format!("{scheme}://{target}"))
         .map_err(|_| invalid(&format!("the target '{target}'")))?
         .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
@@ -416,8 +430,8 @@ fn endpoint(target: &str, settings: &ChannelSettings) -> Result<Endpoint, RpcErr
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .http2_keep_alive_interval(pings.interval)
+        .keep_alive_timeout(pings.timeout)
         .keep_alive_while_idle(true);
     let Some(tls) = &settings.tls else { return Ok(endpoint) };
     endpoint.tls_config(tls.config()).map_err(|error| {
@@ -461,4 +475,18 @@ fn path(method: &str) -> Result<PathAndQuery, RpcError> {
         let text = format!("'{method}' is not a method; it looks like /penstock.v1.AdminService/Bind");
         RpcError::new(Code::InvalidArgument, text)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALONE, IN_CLUSTER, pings};
+
+    #[test]
+    fn a_silent_broker_is_left_soon_where_another_one_may_serve() {
+        let [one, two] = ["a:1", "b:1"].map(str::to_owned);
+
+        assert_eq!(pings("a:1", std::slice::from_ref(&one)), ALONE);
+        assert_eq!(pings("x:1", std::slice::from_ref(&one)), IN_CLUSTER, "a leader that was named");
+        assert_eq!(pings("a:1", &[one, two]), IN_CLUSTER);
+    }
 }
