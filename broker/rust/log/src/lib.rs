@@ -52,6 +52,7 @@ mod recovery;
 mod repair;
 mod resync;
 mod rewriting;
+mod scrubbing;
 mod segment;
 mod segment_header;
 pub mod settled_blocks;
@@ -89,6 +90,7 @@ pub use record::{
 pub use records::{CheckedRecords, Records, RecordsTicket};
 pub use recovery::Recovery;
 pub use repair::{Repaired, repair};
+pub use scrubbing::{Damage, ScrubPlace, ScrubTicket};
 pub use segment::{Located, Segment};
 pub use state_ticket::StateTicket;
 pub use sync::{SyncTicket, Synced};

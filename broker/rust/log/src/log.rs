@@ -16,6 +16,7 @@ mod reading;
 mod recent;
 mod rolling;
 mod room;
+mod scrubbing;
 mod settling;
 mod syncing;
 mod timers;

@@ -1,0 +1,126 @@
+//! Checks of records that lie on the disk, as work for a thread: a disk that changes old bytes is noticed before a consumer needs them, and
+//! while other replicas still have them.
+//!
+//! Invariants: only sealed segments below the bound are read, whose records neither change nor are cut, and from the file, not from the
+//! map, so that a sector that cannot be read is an error. A segment without a live message below the newest checkpoint is passed over: its
+//! bytes need not be on the disk.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::corruption::file_name;
+use crate::error::{Corruption, LogError};
+use crate::record::{DecodeError, HEADER_BYTES, Position, RECORD_BYTES_MAX, decode_record, le_u32};
+use crate::segment::Segment;
+use crate::segment_header::SEGMENT_HEADER_BYTES;
+
+/// How far a round of checks has come. The default is its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubPlace {
+    /// The segment's first position.
+    pub(crate) segment: Position,
+    /// In its file.
+    pub(crate) offset: u64,
+}
+
+/// Records to be checked; see the module.
+#[derive(Debug)]
+#[must_use]
+pub struct ScrubTicket {
+    segment: Segment,
+    /// It stays readable when the segment is removed.
+    file: File,
+    from: u64,
+    /// Where the segment's records end.
+    end: u64,
+}
+
+/// Where a record cannot be read, and why.
+#[derive(Debug)]
+pub struct Damage {
+    pub file: String,
+    pub at: u64,
+    pub error: LogError,
+}
+
+impl ScrubTicket {
+    /// The records of a segment from an offset on. Called under the log's lock, where no file of a segment that it has is gone.
+    pub(crate) fn of(segment: &Segment, (from, end): (u64, u64)) -> Result<ScrubTicket, Damage> {
+        match File::open(segment.path()) {
+            Ok(file) => Ok(ScrubTicket { segment: segment.unmapped(), file, from, end }),
+            Err(error) => {
+                let error = LogError::io("open", segment.path(), error);
+                Err(Damage { file: file_name(segment), at: from, error })
+            }
+        }
+    }
+
+    /// Checks about so many bytes of records, both checksums of each, and at least one. Returns the place after them, and how many
+    /// bytes were read. Blocks.
+    ///
+    /// # Errors
+    /// A record that is not as it was written, or that cannot be read from the disk.
+    pub fn perform(self, bytes_max: usize) -> Result<(ScrubPlace, usize), Damage> {
+        let segment = self.segment.first();
+        let rest = usize::try_from(self.end.saturating_sub(self.from)).unwrap_or(usize::MAX);
+        let mut bytes = self.read(rest.min(bytes_max.max(HEADER_BYTES)))?;
+        let first = u64::from(bytes.first_chunk::<4>().map_or(0, |length| le_u32(length)));
+        if first == 0 && bytes.iter().all(|&byte| byte == 0) {
+            // A start assigns the positions of segments that were removed to the one before.
+            return Ok((ScrubPlace { segment, offset: self.end }, bytes.len()));
+        }
+        if first > bytes.len() as u64 && first <= RECORD_BYTES_MAX.min(rest as u64) {
+            bytes = self.read(first as usize)?;
+        }
+        let checked = self.check(&bytes)?;
+        Ok((ScrubPlace { segment, offset: self.from + checked as u64 }, bytes.len()))
+    }
+
+    fn read(&self, length: usize) -> Result<Vec<u8>, Damage> {
+        self.segment.note_read(self.from, self.from + length as u64);
+        let mut bytes = vec![0; length];
+        match self.file.read_exact_at(&mut bytes, self.from) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(self.damage(self.from, self.segment.corrupt(self.from, Corruption::Short)))
+            }
+            Err(error) => Err(self.damage(self.from, LogError::io("read", self.segment.path(), error))),
+        }
+    }
+
+    /// Where the last whole record ends. Only the last one may be cut off, and zeros to the end follow no record.
+    fn check(&self, bytes: &[u8]) -> Result<usize, Damage> {
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let length = rest.first_chunk::<4>().map_or(usize::MAX, |length| le_u32(length) as usize);
+            let is_cut = length > rest.len() || rest.len() < HEADER_BYTES;
+            if at > 0 && (is_cut || length == 0) {
+                break;
+            }
+            let offset = self.from + at as u64;
+            let unreadable = |error: DecodeError| self.damage(offset, self.segment.unreadable(offset, error));
+            let decoded = decode_record(rest, self.segment.coding_of(rest)).map_err(unreadable)?;
+            if !self.segment.is_rewritten() && decoded.position != self.segment.position_of(offset) {
+                return Err(unreadable(DecodeError::Position));
+            }
+            decoded.verify().map_err(unreadable)?;
+            at += decoded.length as usize;
+        }
+        Ok(at)
+    }
+
+    fn damage(&self, at: u64, error: LogError) -> Damage {
+        Damage { file: file_name(&self.segment), at, error }
+    }
+}
+
+impl ScrubPlace {
+    /// Where to begin in a segment, whose records end there; `None` where the round has passed it.
+    pub(crate) fn within(self, segment: &Segment, end: u64) -> Option<u64> {
+        match segment.first().cmp(&self.segment) {
+            std::cmp::Ordering::Less => None,
+            std::cmp::Ordering::Greater => Some(SEGMENT_HEADER_BYTES),
+            std::cmp::Ordering::Equal => Some(self.offset.max(SEGMENT_HEADER_BYTES)).filter(|&offset| offset < end),
+        }
+    }
+}
