@@ -1238,8 +1238,11 @@ class ClusterNode:
         frame_bytes_max: int,
         tls: PeerTls | None = None,
         disk_threads: int = 2,
+        scrub_every_s: float | None = None,
     ) -> Self:
         """Start the threads and listen at an address. Raises InvalidArgumentError, and OSError for the address.
+
+        What lies on the disks is checked as often as `scrub_every_s`; never without.
 
         The id of a cluster and that of a shard have 16 bytes. `boot` is another number after each start.
         """

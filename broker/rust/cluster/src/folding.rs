@@ -5,6 +5,7 @@
 //! log and no queues are opened on it.
 
 use penstock_log::{CompactionTicket, FoldTicket, Log, LogError};
+use penstock_replication::Input;
 
 use crate::lock::lock;
 use crate::place::Place;
@@ -49,8 +50,13 @@ impl Shard {
                 .events
                 .noticed(&format!("{directory}/{} is corrupt at byte {}: {}", found.file, found.at, found.why));
         }
+        let is_damaged = !folded.corrupt.is_empty();
+        // It marks what is corrupt.
         if let Some(retired) = self.with_log(|log| log.finish_fold(folded)) {
             retired.perform()?;
+        }
+        if is_damaged && self.has_other_copy() {
+            self.step(Input::Stopped);
         }
         Ok(true)
     }

@@ -29,6 +29,7 @@ mod place;
 mod progress;
 mod questions;
 mod reports;
+mod scrubbing;
 mod shard;
 mod shards;
 mod shortening;

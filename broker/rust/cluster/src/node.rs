@@ -19,6 +19,7 @@ use crate::links::Links;
 use crate::lock::lock;
 use crate::outbox::Outboxes;
 use crate::questions::{Question, Questions, ShardId};
+use crate::scrubbing::Scrubbing;
 use crate::shard::{Contents, Events, Shard, Shared};
 use crate::shards::Shards;
 use crate::timer::Timer;
@@ -37,6 +38,8 @@ pub struct NodeOptions {
     pub replication: Settings,
     /// Threads that wait for disks.
     pub disk_threads: usize,
+    /// How often what lies on the disks is checked; never without.
+    pub scrub_every: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +57,7 @@ pub enum NodeError {
 /// See the module. Dropping it ends connections and threads; logs keep all that was confirmed.
 pub struct Node {
     // Dropped in this order: no tick and no work comes after the replicas are gone.
+    scrubbing: Option<Scrubbing>,
     upkeep: Option<Upkeep>,
     timer: Option<Timer>,
     disks: Option<Disks>,
@@ -94,8 +98,9 @@ impl Node {
         let _ = shared.peers.set(peers);
         let timer = Some(Timer::start(Arc::clone(&shards))?);
         let upkeep = Some(Upkeep::start(Arc::clone(&shards))?);
+        let scrubbing = options.scrub_every.map(|every| Scrubbing::start(Arc::clone(&shards), every)).transpose()?;
         let (disks, runtime) = (Some(disks), Some(runtime));
-        Ok(Self { upkeep, timer, disks, runtime, shards, shared, questions, options })
+        Ok(Self { scrubbing, upkeep, timer, disks, runtime, shards, shared, questions, options })
     }
 
     /// The versions that this version of the broker knows.
@@ -247,6 +252,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        self.scrubbing = None;
         self.upkeep = None;
         self.timer = None;
         if let Some(runtime) = self.runtime.take() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_cluster::{Contents, Node, NodeOptions};
+use penstock_cluster::{Contents, Node, NodeError, NodeOptions};
 use penstock_log::LogOptions;
 use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts, Tls};
 use penstock_replica::{Outcome, Settings, Version};
@@ -16,7 +16,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::cluster_records::{NodeEvent, PeerTls, ShardState, id_of, replica_of};
-use crate::errors::{of_node, of_replica};
+use crate::errors::{of_node, of_opened, of_replica};
 use crate::node_events::NodeEvents;
 use crate::relays::{Inwards, Numbers, Outwards};
 use crate::replica::PyReplica;
@@ -74,7 +74,7 @@ impl Drop for Running {
 impl PyNode {
     #[new]
     #[pyo3(signature = (
-        *, number, cluster, boot, address, secrets, frame_bytes_max, tls = None, disk_threads = 2
+        *, number, cluster, boot, address, secrets, frame_bytes_max, tls = None, disk_threads = 2, scrub_every_s = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
@@ -87,6 +87,7 @@ impl PyNode {
         frame_bytes_max: usize,
         tls: Option<PeerTls>,
         disk_threads: usize,
+        scrub_every_s: Option<f64>,
     ) -> PyResult<PyNode> {
         let secrets = Secrets::new(secrets);
         let peers = PeerSettings {
@@ -98,7 +99,9 @@ impl PyNode {
             frame_bytes_max,
             timeouts: Timeouts::default(),
         };
-        let options = NodeOptions { peers, boot, replication: Settings::default(), disk_threads };
+        let scrub_every = scrub_every_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let replication = Settings::default();
+        let options = NodeOptions { peers, boot, replication, disk_threads, scrub_every };
         let events = Arc::new(NodeEvents::new()?);
         let listener = TcpListener::bind(address)?;
         let heard = Arc::clone(&events);
@@ -199,6 +202,7 @@ impl PyNode {
         let opened = py.detach(|| node.open(id, Path::new(directory), log, contents, new_replica, order));
         match opened {
             Ok((shard, _)) => Ok(PyReplica::new(shard, directory)),
+            Err(NodeError::Open(error)) => Err(of_opened(py, directory, "cannot be opened", &error)),
             Err(error) => Err(of_replica(py, directory, "cannot be opened", &error)),
         }
     }

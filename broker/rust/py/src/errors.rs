@@ -5,8 +5,9 @@
 use std::fmt::Display;
 
 use penstock_client::RpcError as ClientError;
-use penstock_cluster::NodeError;
+use penstock_cluster::{NodeError, OpenError};
 use penstock_engine::EngineError;
+use penstock_log::LogError;
 use penstock_pattern::Refusal;
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
@@ -105,8 +106,24 @@ pub(crate) fn of_node(py: Python<'_>, error: &NodeError, address: &str) -> PyErr
 
 /// The model's error for a replica whose log failed; `failed` says at what.
 pub(crate) fn of_replica(py: Python<'_>, directory: &str, failed: &str, error: &impl Display) -> PyErr {
+    of_replica_as(py, "StorageError", directory, failed, error)
+}
+
+/// The same for a replica that cannot be opened.
+pub(crate) fn of_opened(py: Python<'_>, directory: &str, failed: &str, error: &OpenError) -> PyErr {
+    let is_damaged = matches!(
+        error,
+        OpenError::RecordsLost { .. }
+            | OpenError::LogGone { .. }
+            | OpenError::Promise { .. }
+            | OpenError::Log(LogError::Corrupt { .. })
+    );
+    of_replica_as(py, if is_damaged { "CorruptError" } else { "StorageError" }, directory, failed, error)
+}
+
+fn of_replica_as(py: Python<'_>, class: &'static str, directory: &str, failed: &str, error: &impl Display) -> PyErr {
     let way_out = "repair the disk, or move the directory away, so that the replica copies the records of another one";
-    let class = Class::of("StorageError", [format!("{failed}: {error}"), way_out.to_owned()]);
+    let class = Class::of(class, [format!("{failed}: {error}"), way_out.to_owned()]);
     class.error(py, &Thing::of("replica", directory)).unwrap_or_else(|failed| failed)
 }
 

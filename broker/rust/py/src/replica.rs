@@ -13,7 +13,7 @@ use crate::cluster_records::{
     LogEntry, ReplicaIdentity, ReplicaStanding, ShardProgress, ShardState, replica_of, text_of,
 };
 use crate::engine::PyEngine;
-use crate::errors::of_replica;
+use crate::errors::{of_opened, of_replica};
 use crate::replica_backup::PyReplicaBackup;
 use crate::shard::PyShard;
 
@@ -26,7 +26,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn read_replica(py: Python<'_>, directory: &str) -> PyResult<Option<ReplicaIdentity>> {
     let read = py.detach(|| Identity::read(Path::new(directory)));
-    let found = read.map_err(|error| of_replica(py, directory, "cannot be read", &error))?;
+    let found = read.map_err(|error| of_opened(py, directory, "cannot be read", &error))?;
     Ok(found.map(ReplicaIdentity::from))
 }
 

@@ -20,7 +20,7 @@ pub fn start(broker: BrokerId, boot: Boot, replication: Settings, events: Arc<dy
         frame_bytes_max: 4 << 20,
         timeouts: Timeouts::default(),
     };
-    let options = NodeOptions { peers, boot, replication, disk_threads: 2 };
+    let options = NodeOptions { peers, boot, replication, disk_threads: 2, scrub_every: None };
     Node::start(options, TcpListener::bind("127.0.0.1:0").unwrap(), events).unwrap()
 }
 
