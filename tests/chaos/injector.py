@@ -16,8 +16,8 @@ from support.serving_cluster import ServingCluster
 
 __all__ = ["Injector", "Switch"]
 
-_DIRECTORY: Final = re.compile(r"(?:replica not opened|start failed).*?/mq-\d/([0-9a-z]+)\b")
-"""A line of a log that names the directory of a replica which was not opened."""
+_DIRECTORY: Final = re.compile(r"start failed.*?/mq-\d/([0-9a-z]+)\b")
+"""A line of a log that names the directory of the metadata, which were not opened. Other replicas begin anew."""
 
 
 class Switch(Protocol):
@@ -100,7 +100,7 @@ class Injector:
             list(threads.map(Broker.start, stopped))
 
     def _start_corrupt(self, broker: Broker) -> None:
-        """Start a broker, and do what its log tells an operator: move the directory of a corrupt replica away."""
+        """Start a broker, and do what its log tells an operator: move the directory of corrupt metadata away."""
         seen = len(broker.log)
         with suppress(BrokerError):
             broker.start()

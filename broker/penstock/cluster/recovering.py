@@ -15,6 +15,7 @@ from penstock.cluster.shard_calls import ReplicaReport
 
 COORDINATOR_WENT_BACK: Final = "coordinator"
 COMMITTED_WOULD_BE_CUT: Final = "committed"
+DISK_FAILED: Final = "disk"
 EPOCH_BITS: Final = 20
 """An epoch by a recovery is above those before by at least 2 to the power of this, as no count of elections is."""
 

@@ -285,6 +285,12 @@ class Settings(BaseModel):
     cluster_tls_name: str = Field(
         "", description="Name that the certificates of all brokers have; empty for the host of each address."
     )
+    cluster_scrub_hours: float = Field(
+        24.0,
+        ge=0,
+        le=8760,
+        description="Hours after which the logs of a broker in a cluster are checked on the disk again; 0 for never.",
+    )
 
     @field_validator("proxy_addresses")
     @classmethod

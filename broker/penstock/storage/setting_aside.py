@@ -1,11 +1,14 @@
 """Logs of replicas that are set aside: they may have messages that their shard lost, so they are never deleted.
 
+Those that the disk has damaged are other ones: their leaders have all that they had, and the newest of a shard is kept.
+
 A log shares its folder with other files of its virtual host, so its own files are moved, one after the other. The file
 with the replica's identity is the first one: what is left of an interrupted move never passes for that replica. The
 next call completes it.
 """
 
 import re
+import shutil
 from itertools import chain, count
 from pathlib import Path
 from typing import Final
@@ -17,6 +20,7 @@ from penstock.storage.vhost_files import SHARDS
 SET_ASIDE: Final = "set-aside"
 """The folder in the data directory."""
 _MOVING: Final = ".moving"
+_DAMAGED: Final = "damaged"
 _IDENTITY: Final = "replica"
 # Segments, checkpoints, and what a copy of another replica's log has.
 OF_A_LOG: Final = re.compile(
@@ -33,6 +37,22 @@ def set_aside(directory: Path, replica: str) -> Path:
         sync_directory(moving.parent)
         sync_directory(data)
         return _move(directory, moving)
+    except OSError as error:
+        raise _failed(directory, error) from error
+
+
+def set_aside_damaged(directory: Path, replica: str) -> Path:
+    """Do the same with a log that the disk has damaged. Blocks. Raises StorageError."""
+    return set_aside(directory, f"{replica}.{_DAMAGED}")
+
+
+def forget_damaged(directory: Path) -> None:
+    """Delete the damaged logs that were set aside before. Blocks. Raises StorageError."""
+    data, name = _named(directory)
+    try:
+        for damaged in (data / SET_ASIDE).glob(f"{name}.*.{_DAMAGED}*"):
+            if not damaged.name.endswith(_MOVING):
+                shutil.rmtree(damaged)
     except OSError as error:
         raise _failed(directory, error) from error
 

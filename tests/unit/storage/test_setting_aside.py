@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.setting_aside import SET_ASIDE, complete, set_aside
+from penstock.storage.setting_aside import SET_ASIDE, complete, forget_damaged, set_aside, set_aside_damaged
 from support.log_folder import OF_A_LOG, OTHERS, folder, names
 
 REPLICA = "a" * 32
@@ -60,3 +60,16 @@ def test_a_log_that_was_copied_back_is_set_aside_beside_the_first_copy(tmp_path:
     assert (second.name, names(second)) == (f"{first.name}.2", sorted(OF_A_LOG))
     assert (first / "synced").read_text() == "synced"
     assert names(directory) == sorted(OTHERS)
+
+
+def test_damaged_logs_are_deleted_and_those_with_lost_messages_are_kept(tmp_path: Path) -> None:
+    directory = folder(tmp_path)
+    lost = set_aside(directory, REPLICA)
+    for name in OF_A_LOG:
+        (directory / name).write_text("again")
+    damaged = set_aside_damaged(directory, "b" * 32)
+    assert names(damaged) == sorted(OF_A_LOG)
+
+    forget_damaged(directory)
+
+    assert names(tmp_path / SET_ASIDE) == [lost.name]

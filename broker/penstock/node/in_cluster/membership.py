@@ -44,6 +44,7 @@ LOOK_S: Final = 3.0
 """Sessions that are over are ended, and the file of secrets is read, as often as this."""
 JOIN_S: Final = 0.1
 SECRET_BYTES_MIN: Final = 16
+SECONDS_OF_HOUR: Final = 3600.0
 WAITING_S: Final = 30.0
 """A broker that waits for its cluster says so as often as this."""
 _log = logger("cluster")
@@ -318,6 +319,7 @@ def _listen(settings: Settings, cluster: bytes, boot: int, known: list[str]) -> 
         secrets=known,
         frame_bytes_max=FRAME_BYTES_MAX,
         tls=_tls(settings),
+        scrub_every_s=settings.cluster_scrub_hours * SECONDS_OF_HOUR or None,
     )
     try:
         return start()

@@ -1,7 +1,8 @@
 """This broker's replica of one shard of a virtual host: it is opened, moved, recovered and deleted here.
 
 The metadata says which brokers are to have a replica. A replica is opened when its broker is one of them, and closed
-when it is not any more and the leader has taken it out of the record: see `leaving`. It knows nothing of queues.
+when it is not any more and the leader has taken it out of the record: see `leaving`. One whose disk has damaged its log
+begins anew: see `damaged_log`. It knows nothing of queues.
 """
 
 import asyncio
@@ -15,10 +16,13 @@ from typing import Final
 from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName
+from penstock.cluster.recovering import DISK_FAILED
+from penstock.kit.clock import SystemClock
 from penstock.kit.logging import logger
-from penstock.model.errors import FaultError, PreconditionFailedError, Thing
+from penstock.model.errors import CorruptError, FaultError, PreconditionFailedError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import Engine, ReplicaBackup
+from penstock.node.in_cluster.damaged_log import Repairs, is_marked
 from penstock.node.in_cluster.leaving import AskLeader, delete_left, is_named
 from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.recovered_log import close_halted, leave_lost_log, step_after_halt
@@ -32,7 +36,7 @@ LEAVE_S: Final = 0.5
 DELETE_S_MIN, DELETE_S_MAX = 0.5, 30.0
 """The time between two attempts to delete a log, which grows."""
 HALTED_S: Final = 1.0
-"""A replica that has halted looks as often as this whether an operator has recovered its shard."""
+"""A replica that has halted looks as often as this whether its shard was recovered, or whether it may begin anew."""
 _log = logger("cluster")
 
 
@@ -87,6 +91,7 @@ class ShardReplica:
         self._brokers = tuple(place.brokers)
         """The brokers that are to have a replica."""
         self._is_placed_anew = asyncio.Event()
+        self._repairs = Repairs(around.host, SystemClock())
 
     def place_on(self, brokers: Sequence[BrokerName]) -> None:
         """Hear which brokers are to have a replica from now on."""
@@ -96,7 +101,7 @@ class ShardReplica:
             self.hosted.wake()
 
     async def run(self) -> None:
-        """Have a replica while this broker is to have one. It ends when the log cannot be opened."""
+        """Have a replica while this broker is to have one. It ends when the log cannot be opened, nor replaced."""
         wait_s = DELETE_S_MIN
         while True:
             self._is_placed_anew.clear()
@@ -107,6 +112,11 @@ class ShardReplica:
                     wait_s = DELETE_S_MIN
                     continue
                 is_deleted = await delete_left(self._host, self._ask, self.place.shard, self.place.directory)
+            except CorruptError as fault:
+                self._fail("replica not opened", fault)
+                if not await self._begin_anew():
+                    return
+                continue
             except FaultError as fault:
                 self._fail("replica not opened", fault)
                 return
@@ -182,13 +192,15 @@ class ShardReplica:
         return False
 
     async def _open(self, founders: Sequence[BrokerName] = (), found_after_s: float = 0.0) -> HostedReplica | None:
-        """Open the log; None where it cannot be opened."""
+        """Open the log; None where it cannot be opened. Raises CorruptError."""
         place = self.place
         try:
             await asyncio.to_thread(make_shard_directory, place.folder, place.number)
             opening = self._host.open(place.shard, place.directory, self._options, founders, found_after_s)
             self.hosted = await opening
             self.hosted.heard = self._heard
+        except CorruptError:
+            raise
         except FaultError as fault:
             self._fail("replica not opened", fault)
         self._set_open()
@@ -204,12 +216,16 @@ class ShardReplica:
         self._heard()
 
     async def _after_halt(self, replica: HostedReplica) -> HostedReplica | None:
-        """Return the replica that goes on after an operator has recovered the shard, or this one for another look."""
+        """Return the replica that goes on after an operator has recovered the shard, or this one for another look.
+
+        Raises CorruptError for one that begins anew. It is closed then.
+        """
         step = await step_after_halt(self._host, self.place.shard, replica, replica.role)
+        place = self.place
         if step is None:
             await asyncio.sleep(HALTED_S)
+            await self._close_damaged(replica)
             return replica
-        place = self.place
         self.hosted = None
         try:
             await close_halted(self._host, place.shard, place.directory, replica, step)
@@ -219,6 +235,36 @@ class ShardReplica:
             return None
         self.fault = None
         return await self._open(self._brokers)
+
+    async def _close_damaged(self, replica: HostedReplica) -> None:
+        """Close a halted replica that begins anew, and raise CorruptError. Nothing happens to any other one."""
+        place = self.place
+        if replica.role.halt != DISK_FAILED or not await asyncio.to_thread(is_marked, place.directory):
+            return
+        if await self._repairs.may_begin_anew(place.shard, place.directory):
+            self.hosted = None
+            self._heard()
+            await self._host.close(replica)
+            raise CorruptError(Thing("replica", str(place.directory)), "has a damaged log", "check the disk")
+
+    async def _begin_anew(self) -> bool:
+        """Set the damaged log aside as soon as another broker leads, or return when the shard is placed anew.
+
+        Return False if that is not possible.
+        """
+        place = self.place
+        while not await self._repairs.may_begin_anew(place.shard, place.directory):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HALTED_S):
+                    await self._is_placed_anew.wait()
+                    return True
+        try:
+            await self._repairs.set_aside(place.shard, place.directory)
+        except StorageError as fault:
+            self._fail("damaged log not set aside", fault)
+            return False
+        self.fault = None
+        return True
 
 
 def turn_of(broker: BrokerName, shard: str, founders: Sequence[BrokerName]) -> int:

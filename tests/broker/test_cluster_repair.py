@@ -1,0 +1,53 @@
+"""A disk that changes what it has is noticed while other replicas have it, and the broker repairs its replica."""
+
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import penstock
+from penstock.cli.cluster_calls import move_leader
+from support.broker import Broker
+from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+QUEUE: Final = "jobs"
+BODIES: Final = [b"message %06d " % number + b"x" * 1000 for number in range(3000)]
+"""More than a segment: the one that is written is not checked."""
+
+
+def change_a_bit(broker: Broker, content: bytes) -> None:
+    """Change a bit of a message in a file of a broker that runs."""
+    for path in sorted(broker.data_dir.glob("*/msgs.*")):
+        at = path.read_bytes().find(content)
+        if at >= 0:
+            with path.open("r+b", buffering=0) as file:
+                os.pwrite(file.fileno(), bytes([content[0] ^ 1]), at)
+            return
+    raise AssertionError(f"{content!r} is in no segment")
+
+
+def test_a_bit_that_flips_on_the_disk_of_a_follower_is_found_and_repaired(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("cluster_scrub_hours = 0.0003\n")
+    with ServingCluster(tmp_path, "--config", str(settings)) as cluster:
+        with penstock.connect(cluster.brokers[NAMES[0]].uri()) as client:
+            client.declare_queue(QUEUE)
+            client.publish_many(BODIES, routing_key=QUEUE)
+        cluster.until_all_in_sync()
+        hit = next(name for name in NAMES if name != cluster.leader())
+        broker = cluster.brokers[hit]
+
+        change_a_bit(broker, BODIES[42][:16])
+
+        eventually(lambda: "damaged log set aside" in broker.log, True, SECONDS_MAX)
+        cluster.until_all_in_sync()
+        with penstock.connect(broker.uri()) as client:
+            move_leader(client, "/", hit)
+        with penstock.connect(broker.uri() + "?follow=false") as client:
+            taken = islice(client.consume(QUEUE, auto_ack=True), len(BODIES))
+            assert [message.body for message in taken] == BODIES
+        assert [broker.is_running for broker in cluster.brokers.values()] == [True] * 3
