@@ -43,7 +43,7 @@ def test_a_bit_that_flips_on_the_disk_of_a_follower_is_found_and_repaired(tmp_pa
 
         change_a_bit(broker, BODIES[42][:16])
 
-        eventually(lambda: "damaged log set aside" in broker.log, True, SECONDS_MAX)
+        eventually(lambda: "corrupt log set aside" in broker.log, True, SECONDS_MAX)
         cluster.until_all_in_sync()
         with penstock.connect(broker.uri()) as client:
             move_leader(client, "/", hit)

@@ -202,7 +202,7 @@ def start_damaged(broker: Broker) -> str:
     said = broker.log[seen:]
     if "replica not opened" not in said:
         return "started"
-    eventually(lambda: "damaged log set aside" in broker.log[seen:], True, SECONDS_MAX)
+    eventually(lambda: "corrupt log set aside" in broker.log[seen:], True, SECONDS_MAX)
     return "begun anew"
 
 
@@ -273,5 +273,5 @@ def test_a_leader_whose_disk_has_changed_a_message_leaves_it_to_another_one(tmp_
                     break
         assert set(taken) == set(bodies)
         assert "replica halted" in cluster.brokers[hit].log
-        eventually(lambda: "damaged log set aside" in cluster.brokers[hit].log, True, SECONDS_MAX)
+        eventually(lambda: "corrupt log set aside" in cluster.brokers[hit].log, True, SECONDS_MAX)
         cluster.until_all_in_sync()

@@ -1,7 +1,7 @@
-"""Whether a replica whose disk has damaged its log begins anew with a copy of the leader's: a pure decision.
+"""Whether a replica whose disk has corrupted its log begins anew with a copy of the leader's: a pure decision.
 
 The leader has everything that is committed, so nothing is lost by that as long as its disk lasts. Without a leader on
-another broker the damaged log may have messages that no other one has, so it stays as it is, and an operator decides.
+another broker the corrupt log may have messages that no other one has, so it stays as it is, and an operator decides.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def begins_anew(
 ) -> bool:
     """Return whether another broker leads the shard and can be reached.
 
-    `replica` is the damaged one's identity; None where it cannot be read.
+    `replica` is the corrupt one's identity; None where it cannot be read.
     """
     if record is None:
         return False

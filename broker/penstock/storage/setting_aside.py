@@ -1,6 +1,6 @@
 """Logs of replicas that are set aside: they may have messages that their shard lost, so they are never deleted.
 
-Those that the disk has damaged are other ones: their leaders have all that they had, and the newest of a shard is kept.
+Logs that the disk has corrupted are kept apart: their leaders have all that they had. The newest of a shard is kept.
 
 A log shares its folder with other files of its virtual host, so its own files are moved, one after the other. The file
 with the replica's identity is the first one: what is left of an interrupted move never passes for that replica. The
@@ -20,7 +20,7 @@ from penstock.storage.vhost_files import SHARDS
 SET_ASIDE: Final = "set-aside"
 """The folder in the data directory."""
 _MOVING: Final = ".moving"
-_DAMAGED: Final = "damaged"
+_CORRUPT: Final = "corrupt"
 _IDENTITY: Final = "replica"
 # Segments, checkpoints, and what a copy of another replica's log has.
 OF_A_LOG: Final = re.compile(
@@ -41,18 +41,18 @@ def set_aside(directory: Path, replica: str) -> Path:
         raise _failed(directory, error) from error
 
 
-def set_aside_damaged(directory: Path, replica: str) -> Path:
-    """Do the same with a log that the disk has damaged. Blocks. Raises StorageError."""
-    return set_aside(directory, f"{replica}.{_DAMAGED}")
+def set_aside_corrupt(directory: Path, replica: str) -> Path:
+    """Do the same with a log that the disk has corrupted. Blocks. Raises StorageError."""
+    return set_aside(directory, f"{replica}.{_CORRUPT}")
 
 
-def forget_damaged(directory: Path) -> None:
-    """Delete the damaged logs that were set aside before. Blocks. Raises StorageError."""
+def forget_corrupt(directory: Path) -> None:
+    """Delete the corrupt logs that were set aside before. Blocks. Raises StorageError."""
     data, name = _named(directory)
     try:
-        for damaged in (data / SET_ASIDE).glob(f"{name}.*.{_DAMAGED}*"):
-            if not damaged.name.endswith(_MOVING):
-                shutil.rmtree(damaged)
+        for corrupt in (data / SET_ASIDE).glob(f"{name}.*.{_CORRUPT}*"):
+            if not corrupt.name.endswith(_MOVING):
+                shutil.rmtree(corrupt)
     except OSError as error:
         raise _failed(directory, error) from error
 

@@ -1,4 +1,4 @@
-"""A damaged replica begins anew where another broker leads, and stays as it is where it may be the last one."""
+"""A corrupt replica begins anew where another broker leads, and stays as it is where it may be the last one."""
 
 import pytest
 

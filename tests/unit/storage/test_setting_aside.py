@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.setting_aside import SET_ASIDE, complete, forget_damaged, set_aside, set_aside_damaged
+from penstock.storage.setting_aside import SET_ASIDE, complete, forget_corrupt, set_aside, set_aside_corrupt
 from support.log_folder import OF_A_LOG, OTHERS, folder, names
 
 REPLICA = "a" * 32
@@ -62,14 +62,14 @@ def test_a_log_that_was_copied_back_is_set_aside_beside_the_first_copy(tmp_path:
     assert names(directory) == sorted(OTHERS)
 
 
-def test_damaged_logs_are_deleted_and_those_with_lost_messages_are_kept(tmp_path: Path) -> None:
+def test_corrupt_logs_are_deleted_and_those_with_lost_messages_are_kept(tmp_path: Path) -> None:
     directory = folder(tmp_path)
     lost = set_aside(directory, REPLICA)
     for name in OF_A_LOG:
         (directory / name).write_text("again")
-    damaged = set_aside_damaged(directory, "b" * 32)
-    assert names(damaged) == sorted(OF_A_LOG)
+    corrupt = set_aside_corrupt(directory, "b" * 32)
+    assert names(corrupt) == sorted(OF_A_LOG)
 
-    forget_damaged(directory)
+    forget_corrupt(directory)
 
     assert names(tmp_path / SET_ASIDE) == [lost.name]

@@ -1,8 +1,8 @@
 """This broker's replica of one shard of a virtual host: it is opened, moved, recovered and deleted here.
 
 The metadata says which brokers are to have a replica. A replica is opened when its broker is one of them, and closed
-when it is not any more and the leader has taken it out of the record: see `leaving`. One whose disk has damaged its log
-begins anew: see `damaged_log`. It knows nothing of queues.
+when it is not any more and the leader has taken it out of the record: see `leaving`. A replica with a corrupt log
+begins anew: see `corrupt_log`. It knows nothing of queues.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from penstock.kit.logging import logger
 from penstock.model.errors import CorruptError, FaultError, PreconditionFailedError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import Engine, ReplicaBackup
-from penstock.node.in_cluster.damaged_log import Repairs, is_marked
+from penstock.node.in_cluster.corrupt_log import Repairs, is_marked
 from penstock.node.in_cluster.leaving import AskLeader, delete_left, is_named
 from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.recovered_log import close_halted, leave_lost_log, step_after_halt
@@ -224,7 +224,7 @@ class ShardReplica:
         place = self.place
         if step is None:
             await asyncio.sleep(HALTED_S)
-            await self._close_damaged(replica)
+            await self._close_corrupt(replica)
             return replica
         self.hosted = None
         try:
@@ -236,7 +236,7 @@ class ShardReplica:
         self.fault = None
         return await self._open(self._brokers)
 
-    async def _close_damaged(self, replica: HostedReplica) -> None:
+    async def _close_corrupt(self, replica: HostedReplica) -> None:
         """Close a halted replica that begins anew, and raise CorruptError. Nothing happens to any other one."""
         place = self.place
         if replica.role.halt != DISK_FAILED or not await asyncio.to_thread(is_marked, place.directory):
@@ -245,10 +245,10 @@ class ShardReplica:
             self.hosted = None
             self._heard()
             await self._host.close(replica)
-            raise CorruptError(Thing("replica", str(place.directory)), "has a damaged log", "check the disk")
+            raise CorruptError(Thing("replica", str(place.directory)), "has a corrupt log", "check the disk")
 
     async def _begin_anew(self) -> bool:
-        """Set the damaged log aside as soon as another broker leads, or return when the shard is placed anew.
+        """Set the corrupt log aside as soon as another broker leads, or return when the shard is placed anew.
 
         Return False if that is not possible.
         """
@@ -261,7 +261,7 @@ class ShardReplica:
         try:
             await self._repairs.set_aside(place.shard, place.directory)
         except StorageError as fault:
-            self._fail("damaged log not set aside", fault)
+            self._fail("corrupt log not set aside", fault)
             return False
         self.fault = None
         return True

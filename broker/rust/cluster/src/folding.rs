@@ -50,12 +50,12 @@ impl Shard {
                 .events
                 .noticed(&format!("{directory}/{} is corrupt at byte {}: {}", found.file, found.at, found.why));
         }
-        let is_damaged = !folded.corrupt.is_empty();
+        let is_corrupt = !folded.corrupt.is_empty();
         // It marks what is corrupt.
         if let Some(retired) = self.with_log(|log| log.finish_fold(folded)) {
             retired.perform()?;
         }
-        if is_damaged && self.has_other_copy() {
+        if is_corrupt && self.has_other_copy() {
             self.step(Input::Stopped);
         }
         Ok(true)

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_log::{Damage, ScrubPlace};
+use penstock_log::{CorruptAt, ScrubPlace};
 use penstock_replication::Input;
 
 use crate::shard::Shard;
@@ -98,8 +98,8 @@ impl Shard {
             let begun = self.with_log(|log| log.begin_scrub(after))?;
             match begun.and_then(|ticket| ticket.map(|ticket| ticket.perform(SLICE_BYTES)).transpose()) {
                 Ok(checked) => checked.map(|(place, _)| place),
-                Err(damage) => {
-                    self.take_damage(&damage);
+                Err(corruption) => {
+                    self.take_corruption(&corruption);
                     None
                 }
             }
@@ -107,8 +107,8 @@ impl Shard {
         self.working.on(self.working.log(), work).flatten()
     }
 
-    fn take_damage(&self, damage: &Damage) {
-        let Damage { file, at, error } = damage;
+    fn take_corruption(&self, corruption: &CorruptAt) {
+        let CorruptAt { file, at, error } = corruption;
         if !self.has_other_copy() {
             let text = "no other replica is in sync, so this one goes on; add a disk that works, and `move` it there";
             self.shared.events.noticed(&format!("{error}; {text}"));

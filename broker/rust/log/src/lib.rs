@@ -90,7 +90,7 @@ pub use record::{
 pub use records::{CheckedRecords, Records, RecordsTicket};
 pub use recovery::Recovery;
 pub use repair::{Repaired, repair};
-pub use scrubbing::{Damage, ScrubPlace, ScrubTicket};
+pub use scrubbing::{CorruptAt, ScrubPlace, ScrubTicket};
 pub use segment::{Located, Segment};
 pub use state_ticket::StateTicket;
 pub use sync::{SyncTicket, Synced};

@@ -37,7 +37,7 @@ pub struct ScrubTicket {
 
 /// Where a record cannot be read, and why.
 #[derive(Debug)]
-pub struct Damage {
+pub struct CorruptAt {
     pub file: String,
     pub at: u64,
     pub error: LogError,
@@ -45,12 +45,12 @@ pub struct Damage {
 
 impl ScrubTicket {
     /// The records of a segment from an offset on. Called under the log's lock, where no file of a segment that it has is gone.
-    pub(crate) fn of(segment: &Segment, (from, end): (u64, u64)) -> Result<ScrubTicket, Damage> {
+    pub(crate) fn of(segment: &Segment, (from, end): (u64, u64)) -> Result<ScrubTicket, CorruptAt> {
         match File::open(segment.path()) {
             Ok(file) => Ok(ScrubTicket { segment: segment.unmapped(), file, from, end }),
             Err(error) => {
                 let error = LogError::io("open", segment.path(), error);
-                Err(Damage { file: file_name(segment), at: from, error })
+                Err(CorruptAt { file: file_name(segment), at: from, error })
             }
         }
     }
@@ -60,7 +60,7 @@ impl ScrubTicket {
     ///
     /// # Errors
     /// A record that is not as it was written, or that cannot be read from the disk.
-    pub fn perform(self, bytes_max: usize) -> Result<(ScrubPlace, usize), Damage> {
+    pub fn perform(self, bytes_max: usize) -> Result<(ScrubPlace, usize), CorruptAt> {
         let segment = self.segment.first();
         let rest = usize::try_from(self.end.saturating_sub(self.from)).unwrap_or(usize::MAX);
         let mut bytes = self.read(rest.min(bytes_max.max(HEADER_BYTES)))?;
@@ -76,20 +76,20 @@ impl ScrubTicket {
         Ok((ScrubPlace { segment, offset: self.from + checked as u64 }, bytes.len()))
     }
 
-    fn read(&self, length: usize) -> Result<Vec<u8>, Damage> {
+    fn read(&self, length: usize) -> Result<Vec<u8>, CorruptAt> {
         self.segment.note_read(self.from, self.from + length as u64);
         let mut bytes = vec![0; length];
         match self.file.read_exact_at(&mut bytes, self.from) {
             Ok(()) => Ok(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err(self.damage(self.from, self.segment.corrupt(self.from, Corruption::Short)))
+                Err(self.corruption(self.from, self.segment.corrupt(self.from, Corruption::Short)))
             }
-            Err(error) => Err(self.damage(self.from, LogError::io("read", self.segment.path(), error))),
+            Err(error) => Err(self.corruption(self.from, LogError::io("read", self.segment.path(), error))),
         }
     }
 
     /// Where the last whole record ends. Only the last one may be cut off, and zeros to the end follow no record.
-    fn check(&self, bytes: &[u8]) -> Result<usize, Damage> {
+    fn check(&self, bytes: &[u8]) -> Result<usize, CorruptAt> {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let length = rest.first_chunk::<4>().map_or(usize::MAX, |length| le_u32(length) as usize);
@@ -98,7 +98,7 @@ impl ScrubTicket {
                 break;
             }
             let offset = self.from + at as u64;
-            let unreadable = |error: DecodeError| self.damage(offset, self.segment.unreadable(offset, error));
+            let unreadable = |error: DecodeError| self.corruption(offset, self.segment.unreadable(offset, error));
             let decoded = decode_record(rest, self.segment.coding_of(rest)).map_err(unreadable)?;
             if !self.segment.is_rewritten() && decoded.position != self.segment.position_of(offset) {
                 return Err(unreadable(DecodeError::Position));
@@ -109,8 +109,8 @@ impl ScrubTicket {
         Ok(at)
     }
 
-    fn damage(&self, at: u64, error: LogError) -> Damage {
-        Damage { file: file_name(&self.segment), at, error }
+    fn corruption(&self, at: u64, error: LogError) -> CorruptAt {
+        CorruptAt { file: file_name(&self.segment), at, error }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks of what lies on the disk: damage is found wherever a record is, and a log without damage has none. Proptest prints the case that
+//! Checks of what lies on the disk: corruption is found wherever a record is, and a log without corruption has none. Proptest prints the case that
 //! fails.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,7 +7,7 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_log::{Damage, Log, RealDisk, ScrubPlace};
+use penstock_log::{CorruptAt, Log, RealDisk, ScrubPlace};
 use proptest::prelude::*;
 use support::replicas::{Replica, Step, directory, sizes, steps};
 
@@ -17,7 +17,7 @@ fn cases() -> u32 {
 }
 
 /// A whole round; returns how many bytes it read.
-fn scrub(log: &Log, bytes_max: usize) -> Result<usize, Damage> {
+fn scrub(log: &Log, bytes_max: usize) -> Result<usize, CorruptAt> {
     let (mut place, mut read) = (ScrubPlace::default(), 0);
     while let Some(ticket) = log.begin_scrub(place)? {
         let (next, bytes) = ticket.perform(bytes_max)?;

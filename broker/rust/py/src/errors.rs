@@ -111,14 +111,14 @@ pub(crate) fn of_replica(py: Python<'_>, directory: &str, failed: &str, error: &
 
 /// The same for a replica that cannot be opened.
 pub(crate) fn of_opened(py: Python<'_>, directory: &str, failed: &str, error: &OpenError) -> PyErr {
-    let is_damaged = matches!(
+    let is_corrupt = matches!(
         error,
         OpenError::RecordsLost { .. }
             | OpenError::LogGone { .. }
             | OpenError::Promise { .. }
             | OpenError::Log(LogError::Corrupt { .. })
     );
-    of_replica_as(py, if is_damaged { "CorruptError" } else { "StorageError" }, directory, failed, error)
+    of_replica_as(py, if is_corrupt { "CorruptError" } else { "StorageError" }, directory, failed, error)
 }
 
 fn of_replica_as(py: Python<'_>, class: &'static str, directory: &str, failed: &str, error: &impl Display) -> PyErr {

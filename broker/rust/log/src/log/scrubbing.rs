@@ -2,14 +2,14 @@
 
 use super::Log;
 use crate::directory::Lookup;
-use crate::scrubbing::{Damage, ScrubPlace, ScrubTicket};
+use crate::scrubbing::{CorruptAt, ScrubPlace, ScrubTicket};
 
 impl Log {
     /// The records after a place, for a thread without the lock; `None` at the end of the round.
     ///
     /// # Errors
     /// A segment whose file cannot be opened.
-    pub fn begin_scrub(&self, after: ScrubPlace) -> Result<Option<ScrubTicket>, Damage> {
+    pub fn begin_scrub(&self, after: ScrubPlace) -> Result<Option<ScrubTicket>, CorruptAt> {
         for sealed in self.sealed.get(..self.within_bound()).unwrap_or_default() {
             let segment = &sealed.segment;
             let is_dead = sealed.end <= self.folded && matches!(sealed.lookup, Lookup::Nothing);

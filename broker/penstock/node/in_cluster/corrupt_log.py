@@ -1,6 +1,6 @@
-"""The log of a replica that the disk has damaged: it is set aside, and the replica begins anew with a copy.
+"""The log of a replica that the disk has corrupted: it is set aside, and the replica begins anew with a copy.
 
-The newest damaged log of a shard is kept below `set-aside`, to find out what the disk did. It is deleted at once where
+The newest corrupt log of a shard is kept below `set-aside`, to find out what the disk did. It is deleted at once where
 the disk has no room for it beside a copy.
 """
 
@@ -15,10 +15,10 @@ from penstock.kit.clock import Clock
 from penstock.kit.logging import logger
 from penstock.model.errors import StorageError
 from penstock.native import read_replica
-from penstock.storage.setting_aside import OF_A_LOG, forget_damaged, set_aside_damaged
+from penstock.storage.setting_aside import OF_A_LOG, forget_corrupt, set_aside_corrupt
 
 AGAIN_S: Final = 600.0
-"""A disk that damages the copy, too, gets the next one after this time."""
+"""A disk that corrupts the copy, too, gets the next one after this time."""
 MARKED: Final = ".corrupt"
 _log = logger("cluster")
 
@@ -47,9 +47,9 @@ class Repairs:
         self._last = self._clock.monotonic()
         place = await asyncio.to_thread(_set_aside, directory, await identity_of(directory) or "unknown")
         _log.error(
-            "damaged log set aside: its replica begins anew with a copy of the leader's; check the disk",
+            "corrupt log set aside: its replica begins anew with a copy of the leader's; check the disk",
             shard=shard,
-            place="deleted, as the disk has no room for it" if place is None else str(place),
+            place="deleted, as the disk is too small for both" if place is None else str(place),
         )
 
 
@@ -62,16 +62,16 @@ async def identity_of(directory: Path) -> str | None:
 
 
 def is_marked(directory: Path) -> bool:
-    """Return whether a damaged record was found in a log since it was opened. Blocks."""
+    """Return whether a corrupt record was found in a log since it was opened. Blocks."""
     return any(path.name.endswith(MARKED) and OF_A_LOG.fullmatch(path.name) for path in directory.iterdir())
 
 
 def _set_aside(directory: Path, identity: str) -> Path | None:
     """Return where the log is now; None if it is deleted."""
-    forget_damaged(directory)
-    place = set_aside_damaged(directory, identity)
+    forget_corrupt(directory)
+    place = set_aside_corrupt(directory, identity)
     size = sum(path.stat().st_size for path in place.iterdir())
     if shutil.disk_usage(directory.parent).free > size + size // 4:
         return place
-    forget_damaged(directory)
+    forget_corrupt(directory)
     return None

@@ -1,4 +1,4 @@
-"""The log of a replica that its disk has damaged: set aside once another broker leads, and not again and again."""
+"""The log of a replica that its disk has corrupted: set aside once another broker leads, and not again and again."""
 
 import asyncio
 import shutil
@@ -11,7 +11,7 @@ from penstock.cluster.host import ClusterHost
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.kit.clock import SystemClock
 from penstock.model.errors import StorageError, Thing
-from penstock.node.in_cluster.damaged_log import AGAIN_S, Repairs, is_marked
+from penstock.node.in_cluster.corrupt_log import AGAIN_S, Repairs, is_marked
 from penstock.storage.setting_aside import SET_ASIDE
 from support.log_folder import OF_A_LOG, OTHERS, folder, names
 
@@ -47,7 +47,7 @@ class World:
 
 
 def test_a_log_is_set_aside_once_in_a_while(tmp_path: Path) -> None:
-    """A disk that damages each copy would be filled by copies for ever."""
+    """A disk that corrupts each copy would be filled by copies for ever."""
     directory, clock = folder(tmp_path), FakeClock()
     (directory / "replica").unlink()  # one that cannot be read is not asked for
     repairs = Repairs(cast(ClusterHost, World()), clock)
@@ -62,7 +62,7 @@ def test_a_log_is_set_aside_once_in_a_while(tmp_path: Path) -> None:
 
     asyncio.run(run())
 
-    assert names(tmp_path / SET_ASIDE) == ["0123.unknown.damaged"]
+    assert names(tmp_path / SET_ASIDE) == ["0123.unknown.corrupt"]
 
 
 def test_without_the_coordinator_nothing_is_set_aside(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_without_the_coordinator_nothing_is_set_aside(tmp_path: Path) -> None:
     assert not asyncio.run(Repairs(cast(ClusterHost, world), FakeClock()).may_begin_anew(SHARD, folder(tmp_path)))
 
 
-def test_a_disk_without_room_for_both_keeps_no_damaged_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_for_both_keeps_no_corrupt_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = folder(tmp_path)
     (directory / "replica").unlink()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
@@ -83,7 +83,7 @@ def test_a_disk_without_room_for_both_keeps_no_damaged_log(tmp_path: Path, monke
     assert names(tmp_path / SET_ASIDE) == []
 
 
-def test_the_newest_damaged_log_of_a_shard_is_kept(tmp_path: Path) -> None:
+def test_the_newest_corrupt_log_of_a_shard_is_kept(tmp_path: Path) -> None:
     directory, clock = folder(tmp_path), FakeClock()
     repairs = Repairs(cast(ClusterHost, World()), clock)
     (directory / "replica").unlink()
@@ -96,7 +96,7 @@ def test_the_newest_damaged_log_of_a_shard_is_kept(tmp_path: Path) -> None:
     assert (kept / "manifest").read_text() == "second"
 
 
-def test_a_log_is_marked_by_the_file_beside_a_damaged_segment(tmp_path: Path) -> None:
+def test_a_log_is_marked_by_the_file_beside_a_corrupt_segment(tmp_path: Path) -> None:
     directory = folder(tmp_path)
     assert not is_marked(directory)
 
