@@ -427,6 +427,24 @@ fn a_call_ends_with_a_status_when_the_way_to_the_leader_breaks_and_another_one_i
 }
 
 #[test]
+fn a_relayed_call_ends_when_the_broker_that_relays_it_stops() {
+    let (other, leader, _ways) = pair();
+    let mut client = Client::of(&other);
+    let mut publishing = client.publish().unwrap();
+    client.publishes(&mut publishing);
+
+    let ended = std::thread::scope(|threads| {
+        // It waits for its calls.
+        threads.spawn(|| other.server.stop(PATIENCE));
+        client.hear(&mut publishing).unwrap_err()
+    });
+
+    assert_eq!((ended.code(), ended.message()), (Code::Unavailable, "the broker is stopping; connect again"));
+    leader.stop();
+    other.stop();
+}
+
+#[test]
 fn a_leader_that_takes_nothing_bounds_what_its_clients_send() {
     let (other, leader, ways) = pair();
     ways.is_silent.store(true, Ordering::Release);

@@ -1,24 +1,39 @@
 //! The bodies of a call that is relayed, as they go on: bytes that wait count in the connection's part of the memory, and nothing more is
 //! read while there is no room or the one before has not been taken.
+//!
+//! Once the broker stops, the client's side of a call ends, so that the leader ends the call in its way. The client hears why.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http_body::{Frame, SizeHint};
+use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::grpc::recorded::Replay;
 use crate::grpc::responses::{Place, hold};
+use crate::grpc::status::stopping;
 use crate::host::memory::{Account, Share};
+use crate::host::stopping::until_stopped;
+
+/// The header or trailer with the code of a status.
+pub(crate) const STATUS: &str = "grpc-status";
 
 /// The client's side of a call, on its way to the leader.
 pub(crate) struct Upwards {
     body: Replay,
     share: Arc<Share>,
+    stops: BoxFuture<'static, ()>,
+    is_cut: Cut,
 }
+
+/// Whether a call's requests were ended by the broker's stop.
+pub(crate) type Cut = Arc<AtomicBool>;
 
 /// Bytes of a request, which count until they are sent.
 struct Counted {
@@ -39,8 +54,9 @@ impl Drop for Counted {
 }
 
 impl Upwards {
-    pub fn new(body: Replay, account: &Arc<Account>) -> Upwards {
-        Upwards { body, share: Arc::new(Share::new(account)) }
+    pub fn new(body: Replay, account: &Arc<Account>, mut stopping: watch::Receiver<bool>, is_cut: &Cut) -> Upwards {
+        let stops = Box::pin(async move { until_stopped(&mut stopping).await });
+        Upwards { body, share: Arc::new(Share::new(account)), stops, is_cut: Arc::clone(is_cut) }
     }
 }
 
@@ -49,6 +65,10 @@ impl http_body::Body for Upwards {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.stops.as_mut().poll(cx).is_ready() {
+            self.is_cut.store(true, Ordering::Release);
+            return Poll::Ready(None);
+        }
         ready!(self.share.poll_room(cx));
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx)? else {
             self.share.rest();
@@ -80,6 +100,7 @@ pub(crate) struct Downwards {
     body: Option<hyper::body::Incoming>,
     /// Whether the headers or trailers with the status have come.
     has_status: bool,
+    is_cut: Cut,
     leader: String,
     account: Arc<Account>,
     place: Arc<Place>,
@@ -87,18 +108,35 @@ pub(crate) struct Downwards {
 
 impl Downwards {
     /// `has_status` says that the headers have it, so that no trailers come.
-    pub fn new(body: hyper::body::Incoming, has_status: bool, leader: &str, account: &Arc<Account>) -> Downwards {
+    pub fn new(
+        body: hyper::body::Incoming,
+        has_status: bool,
+        is_cut: Cut,
+        leader: &str,
+        account: &Arc<Account>,
+    ) -> Downwards {
         let (leader, account) = (leader.to_owned(), Arc::clone(account));
-        Downwards { body: Some(body), has_status, leader, account, place: Arc::default() }
+        Downwards { body: Some(body), has_status, is_cut, leader, account, place: Arc::default() }
     }
 
     /// The last frame of a call whose way to the leader broke.
     fn broken(&mut self, error: &dyn std::fmt::Display) -> Result<Frame<Bytes>, Status> {
         self.body = None;
-        let mut trailers = http::HeaderMap::new();
-        broken(&self.leader, error).add_header(&mut trailers)?;
-        Ok(Frame::trailers(trailers))
+        trailers(&broken(&self.leader, error))
     }
+
+    /// Whether the leader has ended the call well because its requests were ended here.
+    fn is_stopped(&self, frame: &Frame<Bytes>) -> bool {
+        let status = frame.trailers_ref().and_then(|trailers| trailers.get(STATUS));
+        status.is_some_and(|status| status == "0") && self.is_cut.load(Ordering::Acquire)
+    }
+}
+
+/// The last frame of a call.
+pub(crate) fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+    let mut headers = http::HeaderMap::new();
+    status.add_header(&mut headers)?;
+    Ok(Frame::trailers(headers))
 }
 
 /// The status of a call whose way to the leader breaks: the leader may have done what it asked for.
@@ -119,6 +157,10 @@ impl http_body::Body for Downwards {
         }
         let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
         match ready!(Pin::new(body).poll_frame(cx)) {
+            Some(Ok(frame)) if self.is_stopped(&frame) => {
+                self.has_status = true;
+                Poll::Ready(Some(trailers(&stopping())))
+            }
             Some(Ok(frame)) => {
                 self.has_status |= frame.is_trailers();
                 let (account, place) = (&self.account, &self.place);

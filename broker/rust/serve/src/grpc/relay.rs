@@ -28,7 +28,7 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use crate::grpc::forwarded::{Begun, Downwards, Upwards, broken};
+use crate::grpc::forwarded::{Begun, Cut, Downwards, STATUS, Upwards, broken, trailers};
 use crate::grpc::leaders::Leaders;
 use crate::grpc::recorded::{Recording, record};
 use crate::grpc::responses::Opened;
@@ -39,8 +39,6 @@ use crate::host::peer::Peer;
 pub(crate) const FOLLOWS: &str = "penstock-follows";
 /// The header of an answer that names the leader's address for clients.
 pub(crate) const LEADER: &str = "penstock-leader";
-
-const STATUS: &str = "grpc-status";
 
 /// A client that has not opened a call within this time may wait for the headers of the answer.
 const OPENING: Duration = Duration::from_millis(50);
@@ -183,15 +181,17 @@ impl RelayedCall {
         self.peer.state.has_logged_in();
         let RelayedCall { leaders, peer, recording, head: (method, uri, headers), .. } = &self;
         let mut connection = leaders.connection(relays, peer, &leader.name).await.ok()?;
-        let account = &peer.state.account;
-        let mut request = http::Request::new(Body::new(Upwards::new(recording.replay()?, account)));
+        let (account, is_cut) = (&peer.state.account, Cut::default());
+        let stopping = self.broker.stopping.clone();
+        let body = Upwards::new(recording.replay()?, account, stopping, &is_cut);
+        let mut request = http::Request::new(Body::new(body));
         *request.method_mut() = method.clone();
         *request.uri_mut() = whole(uri.clone());
         *request.headers_mut() = headers.clone();
         let mut answer = match connection.send_request(request).await {
             Ok(answer) => {
                 let has_status = answer.headers().contains_key(STATUS);
-                answer.map(|body| Body::new(Downwards::new(body, has_status, &leader.name, account)))
+                answer.map(|body| Body::new(Downwards::new(body, has_status, is_cut, &leader.name, account)))
             }
             Err(error) => broken(&leader.name, &error).into_http(),
         };
@@ -225,15 +225,9 @@ fn begun(first: Next, body: Body) -> Body {
     match first {
         Some(Ok(first)) => Body::new(Begun { first: Some(first), body }),
         // Nothing comes behind it.
-        Some(Err(failed)) => Body::new(Begun { first: trailers(&failed), body: Body::empty() }),
+        Some(Err(failed)) => Body::new(Begun { first: trailers(&failed).ok(), body: Body::empty() }),
         None => Body::empty(),
     }
-}
-
-fn trailers(status: &Status) -> Option<Frame<Bytes>> {
-    let mut headers = HeaderMap::new();
-    status.add_header(&mut headers).ok()?;
-    Some(Frame::trailers(headers))
 }
 
 /// The leader that a status names, when it says that the broker does not lead.
