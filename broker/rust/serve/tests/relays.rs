@@ -32,6 +32,7 @@ const LIMIT: usize = 16 << 20;
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 const PUBLISH: &str = "/penstock.v1.MessagingService/Publish";
 const PURGE: &str = "/penstock.v1.AdminService/PurgeQueue";
+const REFRESH: &str = "/penstock.v1.AdminService/RefreshToken";
 const LEADER: &str = "penstock-leader";
 
 /// Which broker a broker says leads; itself with `None`.
@@ -43,6 +44,7 @@ struct Broker {
     server: Server,
     leader: Led,
     addresses: Arc<Mutex<Vec<String>>>,
+    refreshed: Arc<Mutex<usize>>,
     is_over: Arc<AtomicBool>,
     deciding: JoinHandle<()>,
     _directory: tempfile::TempDir,
@@ -71,10 +73,16 @@ impl Broker {
         let options = ServerOptions { host, grpc, amqp: AmqpOptions::default() };
         let server = Server::start(Arc::clone(&engine), &options).unwrap();
         let (leader, addresses, is_over) = (Arc::new(Mutex::new(leader)), Arc::default(), Arc::default());
-        let (calls, led, heard, stops) =
-            (Arc::clone(server.calls()), Arc::clone(&leader), Arc::clone(&addresses), Arc::clone(&is_over));
-        let deciding = std::thread::spawn(move || decide(&calls, &led, &heard, &stops));
-        Broker { engine, _shard: shard, server, leader, addresses, is_over, deciding, _directory: directory }
+        let refreshed = Arc::<Mutex<usize>>::default();
+        let (calls, led, heard, stops, counted) = (
+            Arc::clone(server.calls()),
+            Arc::clone(&leader),
+            Arc::clone(&addresses),
+            Arc::clone(&is_over),
+            Arc::clone(&refreshed),
+        );
+        let deciding = std::thread::spawn(move || decide(&calls, &led, &heard, &counted, &stops));
+        Broker { engine, _shard: shard, server, leader, addresses, refreshed, is_over, deciding, _directory: directory }
     }
 
     fn until(&self, is_so: impl Fn(&Broker) -> bool) {
@@ -94,7 +102,7 @@ impl Broker {
 }
 
 /// Admits anna where the broker leads.
-fn decide(calls: &Calls, leader: &Led, addresses: &Mutex<Vec<String>>, is_over: &AtomicBool) {
+fn decide(calls: &Calls, leader: &Led, addresses: &Mutex<Vec<String>>, refreshed: &Mutex<usize>, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Acquire) {
         for mut call in calls.take() {
             let Some(reply) = call.reply.take() else { continue };
@@ -102,6 +110,10 @@ fn decide(calls: &Calls, leader: &Led, addresses: &Mutex<Vec<String>>, is_over: 
             let led_by = *leader.lock().unwrap();
             reply.send(match (&call.request, led_by) {
                 _ if call.caller.authorization != "anna" => Err(Refusal::new(Kind::Unauthenticated, "wrong user")),
+                (CallRequest::Unary { method, payload }, _) if method == "RefreshToken" => {
+                    *refreshed.lock().unwrap() += 1;
+                    Ok(Answer::Payload(payload.to_vec()))
+                }
                 (CallRequest::OpenPublish { .. } | CallRequest::Unary { .. }, Some(leader)) => Err(not_led(leader)),
                 (CallRequest::Unary { payload, .. }, None) => Ok(Answer::Payload(payload.to_vec())),
                 _ => {
@@ -265,11 +277,15 @@ impl Client {
     }
 
     fn purge(&mut self, payload: Vec<u8>) -> Result<Response<Bytes>, Status> {
+        self.ask(PURGE, payload)
+    }
+
+    fn ask(&mut self, method: &'static str, payload: Vec<u8>) -> Result<Response<Bytes>, Status> {
         let request = self.request(payload);
         let Client { runtime, grpc, .. } = self;
         runtime.block_on(async {
             grpc.ready().await.unwrap();
-            grpc.unary(request, PathAndQuery::from_static(PURGE), Raw).await
+            grpc.unary(request, PathAndQuery::from_static(method), Raw).await
         })
     }
 }
@@ -422,6 +438,23 @@ fn a_call_ends_with_a_status_when_the_way_to_the_leader_breaks_and_another_one_i
     assert!(broken.message().contains("the connection to broker 'mq-1'"), "{broken}");
     let mut publishing = client.publish().unwrap();
     client.publishes(&mut publishing);
+    leader.stop();
+    other.stop();
+}
+
+#[test]
+fn a_new_token_is_shown_to_the_leader_as_well() {
+    let (other, leader, ways) = pair();
+    let mut client = Client::of(&other);
+    let refreshed = || (*other.refreshed.lock().unwrap(), *leader.refreshed.lock().unwrap());
+    client.ask(REFRESH, Vec::new()).unwrap();
+    assert_eq!(refreshed(), (1, 0));
+    client.purge(vec![0; 20]).unwrap();
+
+    client.ask(REFRESH, Vec::new()).unwrap();
+
+    assert_eq!(refreshed(), (2, 1));
+    assert_eq!(ways.opened.lock().unwrap().len(), 1);
     leader.stop();
     other.stop();
 }

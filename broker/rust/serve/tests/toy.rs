@@ -28,6 +28,7 @@ struct Decider {
     asked: Mutex<Vec<CallRequest>>,
     /// Addresses that log-ins came from.
     addresses: Mutex<Vec<String>>,
+    certificates: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Decider {
@@ -44,6 +45,7 @@ impl Decider {
 
     fn decide(&self, call: &Call) -> Result<Answer, Refusal> {
         self.addresses.lock().unwrap().push(call.caller.peer.clone());
+        self.certificates.lock().unwrap().extend(call.caller.certificate.as_deref().map(Vec::from));
         if self.is_deleted.load(Ordering::Acquire) || call.caller.authorization != "Basic anna:secret" {
             return Err(Refusal::new(Kind::Unauthenticated, "wrong user or password"));
         }
@@ -323,7 +325,8 @@ fn from(address: Option<&str>) -> RelayedClient {
 #[test]
 fn a_client_that_another_broker_relays_logs_in_and_counts_by_its_own_address() {
     let broker = Broker::start(10);
-    let mut client = relayed(&broker, from(Some("203.0.113.9:40000"))).unwrap();
+    let shown = RelayedClient { certificate: Some(Arc::from(&[0x30, 7][..])), ..from(Some("203.0.113.9:40000")) };
+    let mut client = relayed(&broker, shown).unwrap();
     // A client on the machine of another broker is on no other machine's loopback.
     let mut local = relayed(&broker, from(Some("127.0.0.1:40000"))).unwrap();
     let mut on_socket = relayed(&broker, from(None)).unwrap();
@@ -334,6 +337,7 @@ fn a_client_that_another_broker_relays_logs_in_and_counts_by_its_own_address() {
     assert_eq!(on_socket.ask("LOGIN anna secret"), "WELCOME anna");
     assert_eq!(client.ask("PUBLISH - jobs one"), "CONFIRMED 1 1");
 
+    assert_eq!(broker.decider.certificates.lock().unwrap().first(), Some(&vec![0x30, 7]));
     let addresses = broker.decider.addresses.lock().unwrap().clone();
     for (address, count) in [("203.0.113.9:40000", 4), ("192.0.2.2:41000", 2), ("127.0.0.1:40000", 0)] {
         let found = addresses.iter().filter(|found| *found == address).count();

@@ -3,7 +3,7 @@
 //! What must stay true: calls of two clients never share one, because the leader counts, lists and closes connections by client, and gives
 //! back what a connection held when it ends. A connection to a leader ends with its client's.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,7 +32,7 @@ type Slot = Arc<tokio::sync::Mutex<Option<SendRequest<Body>>>>;
 
 /// See the module.
 #[derive(Clone, Default)]
-pub(crate) struct Leaders(Arc<Mutex<HashMap<Key, Slot>>>);
+pub(crate) struct Leaders(Arc<Mutex<BTreeMap<Key, Slot>>>);
 
 impl Leaders {
     /// The connection of a client to a leader, which is made when there is none.
@@ -61,6 +61,24 @@ impl Leaders {
         Ok(open)
     }
 
+    /// The connections that a client has to leaders.
+    pub async fn all_of(&self, peer: &Peer) -> Vec<SendRequest<Body>> {
+        let first = (peer.connection, String::new());
+        let slots: Vec<Slot> = {
+            let slots = lock(&self.0);
+            slots
+                .range(first..)
+                .take_while(|(key, _)| key.0 == peer.connection)
+                .map(|(_, slot)| Arc::clone(slot))
+                .collect()
+        };
+        let mut found = Vec::new();
+        for slot in slots {
+            found.extend(slot.lock().await.clone());
+        }
+        found
+    }
+
     /// Where the connection is, or will be, as long as the client's is open.
     fn slot(&self, peer: &Peer, leader: &str) -> Slot {
         let key = (peer.connection, leader.to_owned());
@@ -79,7 +97,7 @@ impl Leaders {
     }
 }
 
-fn lock(slots: &Mutex<HashMap<Key, Slot>>) -> MutexGuard<'_, HashMap<Key, Slot>> {
+fn lock(slots: &Mutex<BTreeMap<Key, Slot>>) -> MutexGuard<'_, BTreeMap<Key, Slot>> {
     slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

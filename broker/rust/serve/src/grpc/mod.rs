@@ -2,7 +2,7 @@
 //!
 //! Files use each other without a circle, in this order: what tonic is handed (`status`, `codec`, `peer`, `gate`, `input`, `service`, `responses`);
 //! streams (`publish`, `consume`, `read`, `pull`); the services that open them (`admin`, `messaging`, `staging`, `streams`); calls for the
-//! leader (`recorded`, `forwarded`, `leaders`, `relay`); `listener`.
+//! leader (`recorded`, `forwarded`, `late`, `leaders`, `relay`); `listener`.
 
 pub(crate) mod admin;
 pub(crate) mod arrived;
@@ -12,6 +12,7 @@ pub(crate) mod deliveries;
 mod forwarded;
 pub(crate) mod gate;
 pub(crate) mod input;
+mod late;
 mod leaders;
 pub(crate) mod listener;
 pub(crate) mod messaging;

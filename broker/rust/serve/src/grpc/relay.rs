@@ -22,13 +22,14 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Method, Uri};
 use http_body::{Body as _, Frame};
 use penstock_wire::grpc::refusal::parse_leader_hint;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::grpc::forwarded::{Begun, Cut, Downwards, STATUS, Upwards, broken, trailers};
+use crate::grpc::late::{Late, Next, next, without_headers};
 use crate::grpc::leaders::Leaders;
 use crate::grpc::recorded::{Recording, record};
 use crate::grpc::responses::Opened;
@@ -39,6 +40,11 @@ use crate::host::peer::Peer;
 pub(crate) const FOLLOWS: &str = "penstock-follows";
 /// The header of an answer that names the leader's address for clients.
 pub(crate) const LEADER: &str = "penstock-leader";
+
+/// The call that shows a new token on a connection, and its request, which has no fields.
+const REFRESH: &str = "/penstock.v1.AdminService/RefreshToken";
+const EMPTY_MESSAGE: &[u8] = &[0; 5];
+const REFRESHED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A client that has not opened a call within this time may wait for the headers of the answer.
 const OPENING: Duration = Duration::from_millis(50);
@@ -116,9 +122,6 @@ struct RelayedCall {
     recording: Recording,
 }
 
-/// A frame of an answer, or its end.
-type Next = Option<Result<Frame<Bytes>, Status>>;
-
 /// How a call stands.
 enum Standing {
     /// This broker answers, with this frame first.
@@ -139,6 +142,10 @@ impl RelayedCall {
         let (mut parts, mut body) = answer.into_parts();
         let Some(opened) = parts.extensions.remove::<Opened>() else {
             self.recording.settle();
+            if self.head.1.path() == REFRESH && !parts.headers.contains_key(STATUS) {
+                // What the leaders answer is no matter of this call.
+                let _ = timeout(REFRESHED_WITHIN, self.refresh()).await;
+            }
             return http::Response::from_parts(parts, body);
         };
         match self.standing(&mut body, &opened, true).await {
@@ -148,7 +155,7 @@ impl RelayedCall {
             }
             Standing::Answers(first) => http::Response::from_parts(parts, begun(first, body)),
             Standing::Opened => http::Response::from_parts(parts, body),
-            Standing::Waits => http::Response::from_parts(parts, Body::new(Late::new(self, body, opened))),
+            Standing::Waits => http::Response::from_parts(parts, Body::new(Late::new(self.answer_late(body, opened)))),
         }
     }
 
@@ -174,6 +181,31 @@ impl RelayedCall {
         standing
     }
 
+    /// The first frame of an answer whose headers went before its call was opened, and the rest.
+    async fn answer_late(self, mut body: Body, opened: Opened) -> (Next, Option<Body>) {
+        match self.standing(&mut body, &opened, false).await {
+            Standing::Answers(first) => (first, Some(body)),
+            Standing::Refuses(leader, refusal) => match self.relay(&leader).await {
+                Some(answer) => without_headers(answer).await,
+                None => (Some(Ok(refusal)), None),
+            },
+            Standing::Opened | Standing::Waits => (next(&mut body).await, Some(body)),
+        }
+    }
+
+    /// Shows the client's new token on its connections to leaders, too, whose streams else end with the old one.
+    async fn refresh(&self) {
+        let RelayedCall { leaders, peer, head: (method, uri, headers), .. } = self;
+        for mut connection in leaders.all_of(peer).await {
+            let message = Some(Frame::data(Bytes::from_static(EMPTY_MESSAGE)));
+            let mut request = http::Request::new(Body::new(Begun { first: message, body: Body::empty() }));
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = whole(uri.clone());
+            *request.headers_mut() = headers.clone();
+            let _ = connection.send_request(request).await;
+        }
+    }
+
     /// The leader's answer; `None` where there is no way to it.
     async fn relay(self, leader: &Leader) -> Option<http::Response<Body>> {
         let relays = self.broker.relays()?;
@@ -195,7 +227,10 @@ impl RelayedCall {
             }
             Err(error) => broken(&leader.name, &error).into_http(),
         };
-        if let Ok(address) = HeaderValue::from_str(&leader.address) {
+        // Where that one does not lead any more, its refusal names the next one.
+        if let Ok(address) = HeaderValue::from_str(&leader.address)
+            && leader_in(answer.headers()).is_none()
+        {
             answer.headers_mut().insert(LEADER, address);
         }
         Some(answer)
@@ -238,57 +273,4 @@ fn leader_in(headers: &HeaderMap) -> Option<Leader> {
     let status = Status::from_header_map(headers).filter(|status| status.code() == Code::Unavailable)?;
     let hint = parse_leader_hint(status.details()).ok()??;
     (!hint.leader.is_empty()).then(|| Leader { name: hint.leader.to_owned(), address: hint.target.to_owned() })
-}
-
-/// The body of an answer whose headers went before its call was opened.
-struct Late(Option<Stage>);
-
-enum Stage {
-    Deciding(BoxFuture<'static, (Next, Option<Body>)>),
-    Body(Body),
-}
-
-impl Late {
-    fn new(call: RelayedCall, mut body: Body, opened: Opened) -> Late {
-        Late(Some(Stage::Deciding(Box::pin(async move {
-            match call.standing(&mut body, &opened, false).await {
-                Standing::Answers(first) => (first, Some(body)),
-                Standing::Refuses(leader, refusal) => match call.relay(&leader).await {
-                    Some(answer) => with_trailers(answer).await,
-                    None => (Some(Ok(refusal)), None),
-                },
-                Standing::Opened | Standing::Waits => {
-                    let first = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-                    (first, Some(body))
-                }
-            }
-        }))))
-    }
-}
-
-/// The first frame of an answer whose headers are not sent, and the rest.
-async fn with_trailers(answer: http::Response<Body>) -> (Next, Option<Body>) {
-    let (parts, mut body) = answer.into_parts();
-    if parts.headers.contains_key(STATUS) {
-        return (Some(Ok(Frame::trailers(parts.headers))), None);
-    }
-    let first = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-    (first, Some(body))
-}
-
-impl http_body::Body for Late {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match self.0.as_mut() {
-            None => Poll::Ready(None),
-            Some(Stage::Body(body)) => Pin::new(body).poll_frame(cx),
-            Some(Stage::Deciding(deciding)) => {
-                let (first, body) = std::task::ready!(deciding.as_mut().poll(cx));
-                self.0 = body.map(Stage::Body);
-                Poll::Ready(first)
-            }
-        }
-    }
 }
