@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::state::{Campaign, CampaignStage, Replica, State};
-use crate::{BrokerId, ChangeId, Epoch, Message, Millis, Outcome, ReplicaId, ShardRecord};
+use crate::{BrokerId, ChangeId, Epoch, Link, Message, Millis, Outcome, ReplicaId, ShardRecord};
 
 impl Replica {
     pub(crate) fn tick_follower(&mut self) {
@@ -17,15 +17,16 @@ impl Replica {
                 let Some(following) = self.following() else { return };
                 following.campaign = None;
                 self.ask_coordinator();
+            } else if campaign.stage == CampaignStage::Asking {
+                // The others may have heard the leader a moment later.
+                self.ask_for_votes();
             }
             return;
         }
         let is_stalled = self.is_stalled();
         let behind_others = self.rank() * settings.stagger;
         let Some(following) = self.following() else { return };
-        // The others may have heard it a moment later, and are asked when they miss it, too.
-        let patience = settings.suspect_after + settings.stagger;
-        let from = following.heard.map_or(following.gone_since, |heard| heard + patience);
+        let from = following.heard.map_or(following.gone_since, |heard| heard + settings.suspect_after);
         let misses = now >= following.waits_until && now >= from + behind_others;
         let misses = misses && !is_stalled;
         let misses = !self.leaves_it_to_others(misses) && misses;
@@ -69,12 +70,16 @@ impl Replica {
 
     fn start_campaign(&mut self) {
         self.set_campaign(CampaignStage::Asking);
+        self.ask_for_votes();
+        self.count_votes();
+    }
+
+    fn ask_for_votes(&mut self) {
         let Some(campaign) = self.campaign() else { return };
         let (question, epoch) = (campaign.question, campaign.missed);
         for broker in self.others() {
             self.send(broker, Message::PreVote { epoch, question });
         }
-        self.count_votes();
     }
 
     pub(crate) fn take_vote(&mut self, from: BrokerId, question: u64, agrees: bool) {
@@ -190,13 +195,15 @@ impl Replica {
         }
     }
 
-    /// The place of this replica among those in sync that may follow the leader.
+    /// The place of this replica among those in sync that may follow the leader, and are not out of reach.
     fn rank(&self) -> Millis {
         let Some(record) = self.record() else { return 0 };
         let place = |replica: ReplicaId, broker: BrokerId| (mixed(self.settings.order ^ broker), replica);
         let mine = place(self.me.replica, self.me.broker);
+        let is_near = |broker| self.links.get(&broker).is_none_or(|(link, _)| *link == Link::Up);
         let others = record.in_sync.iter().filter(|&&replica| replica != record.leader.replica);
-        let places = others.filter_map(|&replica| Some(place(replica, *record.replicas.get(&replica)?)));
+        let others = others.filter_map(|&replica| Some((replica, *record.replicas.get(&replica)?)));
+        let places = others.filter(|(_, broker)| is_near(*broker)).map(|(replica, broker)| place(replica, broker));
         places.filter(|&other| other < mine).count() as Millis
     }
 }

@@ -226,7 +226,9 @@ impl Replica {
         let (since, me, end) = (self.now, self.me.replica, self.log.end);
         let is_member = self.record().is_some_and(|record| record.in_sync.contains(&to));
         let Some(leading) = self.leading() else { return };
-        if is_member && to != me && leading.hand_over.is_none() {
+        // One that lacks records and is not heard must not keep another one from taking over.
+        let is_free = leading.hand_over.is_none_or(|hand_over| !hand_over.is_sent && hand_over.to != to);
+        if is_member && to != me && is_free {
             leading.hand_over = Some(HandOver { to, since, end, is_sent: false });
             self.go_on_handing_over();
         }

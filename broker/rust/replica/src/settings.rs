@@ -12,7 +12,7 @@ pub struct Settings {
     /// A follower suspects a leader that it has not heard for this time. A follower that lacks records and answers nothing for as long
     /// leaves the in-sync set.
     pub suspect_after: Millis,
-    /// Followers with a higher rank wait this much longer, so that they rarely campaign together.
+    /// Followers with a higher rank wait this much longer, so that they rarely campaign together: an election takes less.
     pub stagger: Millis,
     /// Which followers have a high rank. Shards with the same number and the same brokers in sync rank them alike, so that one broker mostly
     /// leads all of them.
@@ -43,7 +43,7 @@ impl Default for Settings {
             beat_every: 250,
             deliver_within: 1_500,
             suspect_after: 3_000,
-            stagger: 150,
+            stagger: 400,
             order: 0,
             yield_for: 2_000,
             stall_after: 5_000,

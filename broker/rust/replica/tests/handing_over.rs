@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::collections::BTreeMap;
+
 use penstock_replica::{
     Effect, Epochs, Event, Leader, Message, Outcome, Replica, Settings, ShardRecord, Stored, Version,
 };
@@ -9,6 +11,7 @@ use penstock_replica::{
 const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
 const OTHER: u64 = 1;
 const OTHERS_REPLICA: u128 = 101;
+const THIRD: (u64, u128) = (2, 102);
 const EPOCH: u64 = 6;
 const SESSION: u64 = 3;
 
@@ -22,16 +25,21 @@ fn acknowledged(position: u64) -> Event {
 
 /// A leader whose log ends at 10, which the other replica has, too.
 fn leader() -> Replica {
+    let mut replica = leader_of(&[]);
+    assert_eq!(replica.high_watermark(), 10);
+    replica.step(7, acknowledged(10));
+    replica
+}
+
+/// The same with more replicas in sync, which have not answered yet.
+fn leader_of(more: &[(u64, u128)]) -> Replica {
     let epochs = Epochs::new([(5, 0)]);
     let stored = Stored { promised: 5, epochs: epochs.clone(), end: 9, high_watermark: 9 };
     let mut replica = Replica::new(ME, stored, Settings::default(), 0);
-    let record = ShardRecord {
-        epoch: EPOCH,
-        leader: ME,
-        in_sync: [ME.replica, OTHERS_REPLICA].into(),
-        replicas: [(ME.replica, ME.broker), (OTHERS_REPLICA, OTHER)].into(),
-        min_in_sync: 2,
-    };
+    let all = [(ME.broker, ME.replica), (OTHER, OTHERS_REPLICA)].into_iter().chain(more.iter().copied());
+    let replicas: BTreeMap<_, _> = all.map(|(broker, replica)| (replica, broker)).collect();
+    let in_sync = replicas.keys().copied().collect();
+    let record = ShardRecord { epoch: EPOCH, leader: ME, in_sync, replicas, min_in_sync: 2 };
     replica.step(1, Event::Read { read: None, record: Some((record, Version(1))) });
     replica.step(2, Event::Promised(EPOCH));
     replica.step(3, Event::Appended(10));
@@ -39,8 +47,7 @@ fn leader() -> Replica {
     let hello = Message::Hello { epoch: EPOCH, replica: OTHERS_REPLICA, session: SESSION, epochs, end: 9 };
     replica.step(5, from_other(hello));
     replica.step(6, acknowledged(9));
-    let effects = replica.step(7, acknowledged(10));
-    assert!(effects.contains(&Effect::Commit(10)), "{effects:?}");
+    replica.step(7, acknowledged(10));
     replica
 }
 
@@ -63,6 +70,28 @@ fn a_leader_whose_log_goes_on_growing_hands_over() {
     assert!(asks_to_take_over(&effects), "{effects:?}");
     let effects = replica.step(14, acknowledged(14));
     assert!(effects.contains(&Effect::Commit(14)) && !asks_to_take_over(&effects), "{effects:?}");
+}
+
+/// A replica that was cut off was waited for, and another one that was chosen after it did not take over for five seconds.
+#[test]
+fn a_replica_that_lacks_records_gives_way_to_another_one() {
+    let third = |message| Event::Received { from: THIRD.0, message };
+    let acknowledged_by_third =
+        |position| third(Message::Acknowledge { epoch: EPOCH, replica: THIRD.1, session: SESSION, position });
+    let mut replica = leader_of(&[THIRD]);
+    let epochs = Epochs::new([(5, 0)]);
+    replica.step(8, third(Message::Hello { epoch: EPOCH, replica: THIRD.1, session: SESSION, epochs, end: 9 }));
+    replica.step(9, acknowledged_by_third(9));
+    replica.step(10, acknowledged_by_third(10));
+    replica.step(11, Event::Appended(12));
+    replica.step(12, Event::Synced(12));
+    replica.step(13, acknowledged(12));
+
+    replica.step(14, Event::HandOver(THIRD.1));
+    assert!(!asks_to_take_over(&replica.step(15, Event::HandOver(OTHERS_REPLICA))));
+    let effects = replica.step(16, acknowledged_by_third(12));
+
+    assert!(asks_to_take_over(&effects), "the other one, not the third one: {effects:?}");
 }
 
 #[test]
