@@ -73,7 +73,7 @@ def test_every_broker_shows_brokers_leaders_and_lag(tmp_path: Path) -> None:
 
 
 def test_leaders_move_under_load_and_nothing_that_was_confirmed_is_lost(tmp_path: Path) -> None:
-    with ServingCluster(tmp_path) as cluster:
+    with ServingCluster(tmp_path, shards=3) as cluster:
         cluster.until_all_in_sync()
         with load(cluster) as publisher:
             for _ in range(2):

@@ -227,15 +227,22 @@ class ClusterHost:
         await replica.place([self.translation.number_of(broker) for broker in brokers])
 
     async def resign(self, replica: HostedReplica, to: BrokerName | None = None) -> HandOver:
-        """Let the replica of a broker lead, or any in sync, if this one leads. Return when it does, or after a time."""
+        """Let the replica of a broker lead, or any in sync, if this one leads. Return when it does, or after a time.
+
+        With the first shard of a group this broker hands over the others, and does not wait for them.
+        """
         if replica.role.epoch is None:
             return HandOver.NOT_LEADING
-        if not await self.hand_over(replica.shard, to):
+        heir = await self.hand_over(replica.shard, to)
+        if heir is None:
             return HandOver.NO_HEIR
         with suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_S):
                 while replica.role.epoch is not None:
                     await replica.changed.wait()
+                first, *further = self._groups.get(replica.shard, (replica.shard,))
+                for shard in further if first == replica.shard else ():
+                    await self.hand_over(shard, heir)
                 return HandOver.DONE
         return HandOver.NOT_TAKEN
 
@@ -298,23 +305,26 @@ class ClusterHost:
         replica = self._replicas.get(shard)
         return None if replica is None else replica.role.epoch
 
-    async def hand_over(self, shard: bytes, to: BrokerName | None = None) -> bool:
+    async def hand_over(self, shard: bytes, to: BrokerName | None = None) -> BrokerName | None:
         """Ask a replica in sync to lead a shard: that of a broker, or any, which is the same for all shards of a group.
 
-        Return whether there is one and this broker leads. One whose broker is drained is asked if there is no other.
+        Return its broker; None if there is none, or this broker does not lead. One that is drained is asked if there is
+        no other.
         """
         replica = self._replicas.get(shard)
         if replica is None or self.epoch_of(shard) is None:
-            return False
+            return None
         able = self.heirs_of(shard)
         if to is None and shard in self._groups and able:
             records, kept = self._records_of_group(shard), set(able.values()) - self.draining or set(able.values())
             to = leader_of_all(records, {broker for each in records for broker in each.replicas.values()} - kept)
         wanted = [each for each, broker in able.items() if to in (None, broker)]
         kept_replicas = [each for each in wanted if able[each] not in self.draining]
-        if wanted:
-            await replica.hand_over(secrets.choice(kept_replicas or wanted))
-        return bool(wanted)
+        if not wanted:
+            return None
+        chosen = secrets.choice(kept_replicas or wanted)
+        await replica.hand_over(chosen)
+        return able[chosen]
 
     def heirs_of(self, shard: bytes) -> Mapping[ReplicaId, BrokerName]:
         """Return the replicas that may lead a shard in place of this broker's, with their brokers.
@@ -333,6 +343,10 @@ class ClusterHost:
         records = self._records_of_group(shard)
         is_whole = len(records) == len(self._groups.get(shard, (shard,)))
         return leader_of_all(records, self.draining) if is_whole else None
+
+    def epochs_of_group(self, shard: bytes) -> tuple[int, ...]:
+        """Return the epochs of the shards of a group, as far as they are known."""
+        return tuple(record.epoch for record in self._records_of_group(shard))
 
     def _records_of_group(self, shard: bytes) -> list[ShardRecord]:
         """Return the known records of the shards that are led together with one."""

@@ -14,6 +14,7 @@ from penstock.cluster.early import EARLY_BYTES_MAX
 from penstock.cluster.host import ClusterHost, Member, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
+from penstock.cluster.shard_calls import HandOver
 from penstock.cluster.translation import broker_number
 from penstock.native import ChangeAsked, ClusterNode, PeerChanged, PeerMessage, Replica, ReplicaRole, ReplicaStanding
 
@@ -140,6 +141,41 @@ async def handed_over_to(
         await host.hand_over(replica.shard, None if to is None else BrokerName(to))
     await host.stop()
     return set(node.handed_over_to)
+
+
+def test_shards_of_a_group_are_handed_over_to_one_broker_that_is_in_sync_in_all(tmp_path: Path) -> None:
+    shards = ["shop.0.1", "shop.1.1", "shop.2.1"]
+
+    async def run() -> None:
+        node = MadeUpNode()
+        node.report(*(PeerChanged(broker=broker_number(name), is_connected=True) for name in ("mq-1", "mq-2")))
+        coordinator = DirectoryCoordinator(tmp_path / "coordinator")
+        for shard, in_sync in zip(shards, (3, 2, 3), strict=True):
+            await coordinator.change(shard, None, record_with(in_sync))
+        host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
+        host.group(shards)
+        host.start()
+        replicas = [await host.open(shard, tmp_path / shard, ReplicaOptions()) for shard in shards]
+        await until(lambda: len(host.epochs_of_group(replicas[0].shard)) == 3)
+        await until(lambda: host.is_connected(BrokerName("mq-2")))
+
+        assert [set(host.heirs_of(replica.shard).values()) for replica in replicas] == [{"mq-1"}] * 3
+        assert [await host.hand_over(replica.shard) for replica in replicas] == ["mq-1"] * 3
+        assert await host.hand_over(replicas[0].shard, BrokerName("mq-2")) is None
+        assert [replica.shard for replica in host.led()] == [replicas[0].shard]
+        assert host.leader_of_group(replicas[2].shard) == ME.name
+        host.draining = frozenset({ME.name})
+        assert host.leader_of_group(replicas[2].shard) == "mq-1"
+
+        node.handed_over_to.clear()
+        resigning = asyncio.ensure_future(host.resign(replicas[0]))
+        await until(lambda: len(node.handed_over_to) == 1)
+        replicas[0].take_role(ReplicaRole())
+        assert await resigning is HandOver.DONE
+        assert node.handed_over_to == [REPLICAS[1]] * 3, "the others follow"
+        await host.stop()
+
+    asyncio.run(run())
 
 
 def test_a_shard_is_handed_over_to_another_replica_in_sync(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ from penstock.storage.shard_copies import ShardCopies
 RETRY_S: Final = 0.1
 LOOK_S: Final = 0.5
 """A broker that leads a shard and has no term looks as often as this whether it is to hand over."""
+SETTLED_S: Final = 0.4
+"""Shards are handed over to the leader of the first one when none of them was elected for this time."""
 IDLE_FIRST_S, IDLE_LONGEST_S = 0.2, 5.0
 """The time between two attempts to hand over a shard without a term, which grows: no publisher is stopped by them."""
 _log = logger("cluster")
@@ -73,6 +75,9 @@ class VhostReplica:
         self._fault: str | None = None
         self._tries = Tries()
         self._idle_tries = Tries(IDLE_FIRST_S, IDLE_LONGEST_S)
+        self._epochs = tuple[int, ...]()
+        self._epochs_since = 0.0
+        """Those that the shards had at the last look, and when they had others before."""
         self._term: Term | None = None
         self._applying: asyncio.Task[None] | None = None
         # Leaders of different virtual hosts are spread, those of one are together.
@@ -81,6 +86,7 @@ class VhostReplica:
         self._folder = place.folder
         self._shards: list[ShardReplica] = []
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._gathering: set[asyncio.Task[None]] = set()
         self.grow(place.shards)
 
     @property
@@ -147,14 +153,15 @@ class VhostReplica:
                 self._run_shards()
                 if await self._follow_roles(metadata, leads):
                     continue
-                await self._gather()
+                self._gather_soon()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S if self._has_to_look() else None):
                         await self._changed.wait()
         finally:
-            for task in self._running.values():
+            tasks = [*self._running.values(), *self._gathering]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _run_shards(self) -> None:
         for number, shard in enumerate(self._shards):
@@ -200,6 +207,13 @@ class VhostReplica:
     def _has_to_look(self) -> bool:
         return (self._term is None or self._me not in self._brokers) and bool(self._led())
 
+    def _gather_soon(self) -> None:
+        """Hand over shards beside the look at the roles, which may begin a term meanwhile."""
+        if self._led() and not self._gathering:
+            task = spawn(self._gather(), name=f"gathering of vhost {self._vhost}")
+            self._gathering.add(task)
+            task.add_done_callback(self._gathering.discard)
+
     async def _gather(self) -> None:
         """Hand over what another broker is to lead: the first shard, or the others to the broker that leads it."""
         led, first = self._led(), self._shards[0].hosted
@@ -213,9 +227,17 @@ class VhostReplica:
             return
         leader = None if first is None else self._host.leader_name(first.shard)
         if first is not None and leader not in (None, self._me) and leader == self._host.leader_of_group(first.shard):
-            await asyncio.gather(*(self._resign(replica, leader) for replica in led))
+            if self._are_settled(first):
+                await asyncio.gather(*(self._resign(replica, leader) for replica in led))
         elif self.fault is not None:
             await asyncio.gather(*map(self._resign, led))
+
+    def _are_settled(self, first: HostedReplica) -> bool:
+        """Return whether no shard was elected just now: others may be about to be, by the same failure."""
+        now, epochs = self._clock.monotonic(), self._host.epochs_of_group(first.shard)
+        if epochs != self._epochs:
+            self._epochs, self._epochs_since = epochs, now
+        return now >= self._epochs_since + SETTLED_S
 
     def _is_to_hand_over(self, first: HostedReplica) -> bool:
         """Return whether the first shard is not to stay here. A broker that is drained finds that out elsewhere."""
@@ -225,7 +247,7 @@ class VhostReplica:
             return True
         if len(self._shards) == 1 or self._me in self._host.draining:
             return False
-        return self._host.leader_of_group(first.shard) not in (None, self._me)
+        return self._are_settled(first) and self._host.leader_of_group(first.shard) not in (None, self._me)
 
     def _is_last_to_leave(self) -> bool:
         """Return whether only the replicas of this broker are to go, and all others are in sync."""
@@ -239,7 +261,10 @@ class VhostReplica:
         if heirs and tries.is_due(replica.shard, heirs, self._clock.monotonic()):
             outcome = await self._host.resign(replica, to)
             if outcome in (HandOver.NO_HEIR, HandOver.NOT_TAKEN):
-                tries.fail(replica.shard, heirs, self._clock.monotonic())
+                again_after_s = tries.fail(replica.shard, heirs, self._clock.monotonic())
+                _log.info(
+                    "not handed over", vhost=self._vhost, to=to, outcome=outcome.value, again_after_s=again_after_s
+                )
 
     # ------------------------------------------------------------ the term
 
