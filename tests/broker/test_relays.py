@@ -112,6 +112,17 @@ def test_what_a_connection_got_returns_to_the_queue_with_its_end(other: Broker, 
     eventually(lambda: [one.redelivered for one in client.get("got")], [True], SECONDS_MAX)
 
 
+def test_a_consumer_that_its_client_cancels_ends_at_the_leader(client: PlainClient) -> None:
+    client.declare("cancelled")
+    client.publish("cancelled", b"1")
+    consuming = client.consuming("cancelled")
+    assert [one.body for one in consuming.deliveries(1)] == [b"1"]
+
+    consuming.answers.cancel()
+
+    eventually(lambda: [one.redelivered for one in client.get("cancelled")], [True], SECONDS_MAX)
+
+
 def test_an_exclusive_queue_that_a_client_declares_at_any_broker_is_its_own(other: Broker, client: PlainClient) -> None:
     request = admin_pb2.DeclareQueueRequest(queue={"name": "own", "exclusive": True})
     with plain_client(other.address) as owner:

@@ -18,7 +18,7 @@ use tonic::body::Body;
 use crate::grpc::recorded::Replay;
 use crate::grpc::responses::{Place, hold};
 use crate::grpc::status::stopping;
-use crate::host::memory::{Account, Share};
+use crate::host::memory::{Account, Outgoing, Share};
 use crate::host::stopping::until_stopped;
 
 /// The header or trailer with the code of a status.
@@ -102,7 +102,9 @@ pub(crate) struct Downwards {
     has_status: bool,
     is_cut: Cut,
     leader: String,
-    account: Arc<Account>,
+    room: Outgoing,
+    /// Whether it waits for room, or has just got some.
+    waits: bool,
     place: Arc<Place>,
 }
 
@@ -115,8 +117,8 @@ impl Downwards {
         leader: &str,
         account: &Arc<Account>,
     ) -> Downwards {
-        let (leader, account) = (leader.to_owned(), Arc::clone(account));
-        Downwards { body: Some(body), has_status, is_cut, leader, account, place: Arc::default() }
+        let (leader, room) = (leader.to_owned(), Outgoing::new(account));
+        Downwards { body: Some(body), has_status, is_cut, leader, room, waits: false, place: Arc::default() }
     }
 
     /// The last frame of a call whose way to the leader broke.
@@ -155,16 +157,28 @@ impl http_body::Body for Downwards {
         if self.place.poll_free(cx).is_pending() {
             return Poll::Pending;
         }
+        if self.waits || !self.room.has_room() {
+            self.waits = true;
+            ready!(self.room.poll_room(cx));
+        }
         let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
-        match ready!(Pin::new(body).poll_frame(cx)) {
+        let frame = Pin::new(body).poll_frame(cx);
+        if std::mem::take(&mut self.waits) && frame.is_pending() {
+            // Others have their turn until something comes.
+            self.room.leave();
+        }
+        match ready!(frame) {
             Some(Ok(frame)) if self.is_stopped(&frame) => {
                 self.has_status = true;
                 Poll::Ready(Some(trailers(&stopping())))
             }
             Some(Ok(frame)) => {
                 self.has_status |= frame.is_trailers();
-                let (account, place) = (&self.account, &self.place);
-                Poll::Ready(Some(Ok(frame.map_data(|bytes| hold(bytes, account, place)))))
+                let Downwards { room, place, .. } = &mut *self;
+                Poll::Ready(Some(Ok(frame.map_data(|bytes| {
+                    let part = room.part(bytes.len());
+                    hold(bytes, part, place)
+                }))))
             }
             Some(Err(error)) => Poll::Ready(Some(self.broken(&error))),
             None if !self.has_status => Poll::Ready(Some(self.broken(&"it ended without a status"))),

@@ -143,9 +143,8 @@ impl AsRef<[u8]> for Held {
 }
 
 /// Bytes that are no message of this broker's own, which hold their part of the memory and the place until the socket has taken them.
-pub(crate) fn hold(bytes: Bytes, account: &Arc<Account>, place: &Arc<Place>) -> Bytes {
-    let part = Part::take(account, bytes.len());
-    Bytes::from_owner(Held { bytes, _part: Some(part), _taken: Place::take(place) })
+pub(crate) fn hold(bytes: Bytes, part: Option<Part>, place: &Arc<Place>) -> Bytes {
+    Bytes::from_owner(Held { bytes, _part: part, _taken: Place::take(place) })
 }
 
 /// The place of a stream's responses on their way to the socket: one at a time.

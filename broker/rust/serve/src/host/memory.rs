@@ -361,7 +361,15 @@ impl Outgoing {
 
     /// Waits until there is room.
     pub async fn until_room(&mut self) {
-        std::future::poll_fn(|cx| self.account.poll_room(Side::Responses, &mut self.seats, cx)).await;
+        std::future::poll_fn(|cx| self.poll_room(cx)).await;
+    }
+
+    /// Ready once there is room.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_room() {
+            return Poll::Ready(());
+        }
+        self.account.poll_room(Side::Responses, &mut self.seats, cx)
     }
 }
 
