@@ -131,7 +131,7 @@ sim: ## replicas of a shard in simulated worlds with faults (SEEDS=2000 or SIM_S
 model: setup .venv/.dev ## the model of replication for about a minute, and without each of its rules in turn (MODEL_SEEDS=1000)
 	REPLICATION_SEEDS=$${MODEL_SEEDS:-1000} $(PYTEST) tests/model -s
 
-chaos: setup .venv/.dev ## faults for three real brokers of a cluster under load, and the verdict (CHAOS_MINUTES=10, CHAOS_SEED, CHAOS_KINDS=pause,halves, CHAOS_RATE)
+chaos: setup .venv/.dev ## faults for three real brokers of a cluster under load, and the verdict (CHAOS_MINUTES=10, CHAOS_SEED, CHAOS_KINDS=pause,halves, CHAOS_RATE, CHAOS_SHARDS=3)
 	@PYTHONPATH=tests $(BIN)/python -m chaos
 
 failover: setup .venv/.dev ## kill -9 each leader of three in turn while clients publish at full rate, and the verdict (FAILOVER_KILLS=6)
