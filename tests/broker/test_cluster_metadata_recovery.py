@@ -23,7 +23,7 @@ from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster, until_do
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-QUEUE = "jobs"
+QUEUE, SHARDS = "jobs", 3
 KEPT = [f"kept {number}".encode() for number in range(10)]
 
 
@@ -53,7 +53,7 @@ def are_in_sync(cluster: ServingCluster) -> bool:
     records = [
         json.loads(path.read_text())["record"] for name in names for path in cluster.coordinator.glob(f"{name}.json")
     ]
-    return [len(record["in_sync"]) for record in records] == [len(NAMES)] * 2
+    return [len(record["in_sync"]) for record in records] == [len(NAMES)] * (1 + SHARDS)
 
 
 def lag(cluster: ServingCluster) -> tuple[str, str, str]:
@@ -73,7 +73,7 @@ def lag(cluster: ServingCluster) -> tuple[str, str, str]:
     with penstock.connect(cluster.brokers[lost].uri()) as connection:
         connection.admin.put_user("bob", password="secret")
         connection.admin.delete_user("alice")
-        connection.admin.create_vhost("late")
+        connection.admin.create_vhost("late", SHARDS)
         connection.admin.set_permission("guest", "late", ".*", ".*", ".*")
     until_done(lambda: fill_late(cluster, lost))
     return lost, cut_off, left
@@ -106,7 +106,7 @@ def recovered(result: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_the_metadata_goes_on_from_a_broker_that_lagged(tmp_path: Path) -> None:
-    with ServingCluster(tmp_path, shards=1) as cluster, ThreadPoolExecutor() as threads:
+    with ServingCluster(tmp_path, shards=SHARDS) as cluster, ThreadPoolExecutor() as threads:
         lost, cut_off, left = lag(cluster)
         refused = recover(cluster, lost, cut_off, "--accept-loss")
         assert (refused.returncode, "is led by broker" in refused.stderr) == (1, True), refused
@@ -152,7 +152,8 @@ def check_set_aside(broker: Broker) -> None:
     (state,) = aside.glob("meta.*.state")
     assert "bob" in (state / "users.json").read_text()
     assert any(aside.glob("meta.*/msgs.*"))
-    assert any(aside.glob(f"{directory_name('late')}.*/msgs.*"))
+    for log in ("", "-1", "-2"):
+        assert any(aside.glob(f"{directory_name('late')}{log}.*/msgs.*"))
     assert "metadata set aside" in broker.log
 
 

@@ -47,7 +47,7 @@ impl Shard {
     /// on the disk.
     ///
     /// # Errors
-    /// `Stopped` when a bug poisoned the shard; `Log` when a record cannot be read.
+    /// `Stopped` when a bug poisoned the shard; `Log` when a record cannot be read; `NotLeading` when its term is over.
     pub fn stream_states(&self, ids: &[QueueId]) -> Result<Vec<StreamStanding>, EngineError> {
         ids.iter().map(|&id| self.in_home_of(id, |home| home.stream_state(id))).collect()
     }
@@ -69,6 +69,10 @@ impl Shard {
 
     fn stream_state(&self, id: QueueId) -> Result<StreamStanding, EngineError> {
         let (mut standing, last) = self.stream_extent(id)?;
+        if self.is_deposed() {
+            // Its queues were gone, perhaps, and an offset of 0 would be wrong.
+            return Err(EngineError::NotLeading(self.name().to_owned()));
+        }
         if let Some(last) = last {
             standing.first_timestamp_ms = self.time_at(id, Sequence(standing.first))?.map_or(0, |(_, time)| time);
             standing.last_timestamp_ms = self.time_at(id, last)?.map_or(0, |(_, time)| time);

@@ -442,6 +442,7 @@ fn the_term_of_all_shards_ends_with_that_of_one_and_another_one_may_begin() {
 
     assert!(shard.is_deposed() && house.engine.shard("/").is_none());
     assert!(is_not_leading(try_publish(&shard, "jobs", "late")) && is_not_leading(try_publish(&shard, "more", "late")));
+    assert!(is_not_leading(shard.stream_states(&[STREAM])), "it would say an offset of 0");
     let first = end(&shard);
     let [again_first, _further] = house.lead_two(first, second);
     assert_eq!((drain(&again_first, QUEUE), drain(&again_first, STREAM)), (again(&["here"]), again(&["there"])));
