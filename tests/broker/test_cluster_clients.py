@@ -44,7 +44,7 @@ def numbers(count: int) -> list[bytes]:
 def test_a_client_at_any_broker_does_everything(cluster: ServingCluster, native: bool) -> None:
     name = f"everything-{native}"
     other = cluster.brokers[follower_of(cluster.leader())]
-    with penstock.connect(other.uri(), native=native) as client:
+    with penstock.connect(other.uri(), native=native, durability="replicated") as client:
         client.declare_queue(name)
         client.publish(b"1", routing_key=name)
         client.publish_many([b"2", b"3"], routing_key=name)

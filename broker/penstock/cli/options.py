@@ -74,15 +74,16 @@ Arguments = Annotated[
 
 
 class DurabilityName(StrEnum):
-    """The guarantee of a confirm: the message is in the page cache, or on the disk."""
+    """The guarantee of a confirm: the message is in the page cache, on the disk, or on those of all replicas."""
 
     OS = "os"
     DISK = "disk"
+    REPLICATED = "replicated"
 
 
 Durability = Annotated[
     DurabilityName | None,
-    typer.Option("--durability", help="Guarantee of a confirm: page cache (os) or disk."),
+    typer.Option("--durability", help="Guarantee of a confirm: page cache (os), disk or replicated."),
 ]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
 IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no ready messages.")]

@@ -32,7 +32,7 @@ Size = Annotated[int, typer.Option("--size", min=0, max=512 * 1024 * 1024, help=
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=86_400, help="How long to measure.")]
 SECONDS = 5.0
 Durability = Annotated[
-    DurabilityName, typer.Option("--durability", help="Guarantee of a confirm: page cache (os) or disk.")
+    DurabilityName, typer.Option("--durability", help="Guarantee of a confirm: page cache (os), disk or replicated.")
 ]
 
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the queues and their messages.")]

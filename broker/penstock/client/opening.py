@@ -13,7 +13,7 @@ from penstock.client.uri import Address, parse_uri
 
 __all__ = ["Options", "greet", "open_transport"]
 
-DURABILITIES = {None: 0, "os": 1, "disk": 2}
+DURABILITIES = {None: 0, "os": 1, "disk": 2, "replicated": 3}
 DRAWN_PREFIX = "client/"
 # How a listener that speaks TLS ends a plaintext connection, as the layers below tell it.
 _TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset", "socket closed")
@@ -69,7 +69,7 @@ class Options:
         cls, uri: str, native: bool | None, durability: str | None, timeout: float, deduplicate: bool = False
     ) -> "Options":
         if durability not in DURABILITIES:
-            raise ValueError(f"durability is {durability!r}; it must be 'os', 'disk' or None")
+            raise ValueError(f"durability is {durability!r}; it must be 'os', 'disk', 'replicated' or None")
         if not 0 < timeout <= 86_400:
             raise ValueError(f"timeout is {timeout}; it must be more than 0 and at most 86,400 seconds")
         return cls(parse_uri(uri), native, durability, timeout, deduplicate=deduplicate)

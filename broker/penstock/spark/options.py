@@ -240,7 +240,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         stream=taken_target(given),
         exchange=given.take("exchange", text, None),
         routing_key=given.take("routingKey", text, ""),
-        durability=given.take("durability", one_of("os", "disk"), ""),
+        durability=given.take("durability", one_of("os", "disk", "replicated"), ""),
         producer=given.take("producer", text, ""),
         staged=given.take("staged", boolean, False),
         txn_app_id=given.take("txnAppId", text, ""),

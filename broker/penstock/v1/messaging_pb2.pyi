@@ -13,6 +13,7 @@ class Durability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DURABILITY_UNSPECIFIED: _ClassVar[Durability]
     DURABILITY_OS: _ClassVar[Durability]
     DURABILITY_DISK: _ClassVar[Durability]
+    DURABILITY_REPLICATED: _ClassVar[Durability]
 
 class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -23,6 +24,7 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 DURABILITY_UNSPECIFIED: Durability
 DURABILITY_OS: Durability
 DURABILITY_DISK: Durability
+DURABILITY_REPLICATED: Durability
 OUTCOME_UNSPECIFIED: Outcome
 OUTCOME_ACK: Outcome
 OUTCOME_REJECT: Outcome

@@ -82,7 +82,7 @@ def test_opening_asks_one_question_about_one_vhost() -> None:
 
 
 def test_an_unknown_level_is_refused() -> None:
-    with pytest.raises(ValueError, match="'os', 'disk' or None"):
+    with pytest.raises(ValueError, match="'os', 'disk', 'replicated' or None"):
         Options.read("penstock://h", None, "memory", 5.0)
 
 

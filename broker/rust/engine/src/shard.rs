@@ -189,7 +189,8 @@ impl Shard {
     }
 
     /// Whether its log is replicated, and it exists for a term.
-    pub(crate) fn is_replicated(&self) -> bool {
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
         self.replication.is_some()
     }
 

@@ -194,6 +194,7 @@ pub(crate) struct Put {
 pub(crate) enum PutDurability {
     Os,
     Disk,
+    Replicated,
 }
 
 impl Put {

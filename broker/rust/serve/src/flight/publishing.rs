@@ -24,7 +24,7 @@ use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Call, CallRequest};
 use crate::host::permits::{Asker, Permits, times_denial, user_id_denial};
-use crate::host::publishing::now_ms;
+use crate::host::publishing::{now_ms, require_replicas};
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
 use crate::host::rights::{Question, Rights};
@@ -100,12 +100,15 @@ impl Publishing {
         }
         let level = put.durability.map(|level| match level {
             PutDurability::Os => Level::Os,
-            PutDurability::Disk => Level::Disk,
+            PutDurability::Disk | PutDurability::Replicated => Level::Disk,
         });
         let call = Call::new(CallRequest::OpenPublish { vhost: put.vhost.clone() }, &caller);
         let mut question = Question::of(&broker.calls, &call);
         let admitted = broker.calls.admit(call).await?;
         let (shard, allowance) = broker.enter(&admitted)?;
+        if put.durability == Some(PutDurability::Replicated) {
+            require_replicas(&shard)?;
+        }
         let (exchange, routing_key) = match &put.stream {
             Some(name) => place_of(&broker, &caller, &put.vhost, name.clone()).await?,
             None => (put.exchange.clone(), put.routing_key.clone()),

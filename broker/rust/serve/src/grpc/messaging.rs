@@ -126,7 +126,11 @@ impl Messaging {
         let parsed = parse_publish(&first).map_err(|error| status::of_wire(&error))?;
         let PublishFrame::Open { vhost, level, producer } = parsed else { return Err(status::not_opened()) };
         let (vhost, producer) = (name(VHOST, vhost)?, name("the name of a producer", producer)?);
-        let publishing = Publishing::open(&self.broker, caller, vhost, level_of(level)?, producer).await?;
+        let wanted = level_of(level)?;
+        let publishing = Publishing::open(&self.broker, caller, vhost, wanted, producer).await?;
+        if level == REPLICATED {
+            publishing.require_replicas()?;
+        }
         Ok(PublishStream::new(input, self.broker.stopping, publishing))
     }
 
@@ -170,12 +174,18 @@ fn no_connection() -> Status {
     Status::internal("a request without a connection")
 }
 
-/// Levels as `penstock.v1.Level` numbers them.
+/// The disk of each replica in sync: with replicas nothing less counts as the disk.
+const REPLICATED: u32 = 3;
+
+/// Levels as `penstock.v1.Durability` numbers them.
 fn level_of(number: u32) -> Result<Option<Level>, Status> {
     match number {
         0 => Ok(None),
         1 => Ok(Some(Level::Os)),
-        2 => Ok(Some(Level::Disk)),
-        other => Err(Status::invalid_argument(format!("unknown level {other}; use 0 (default), 1 (os) or 2 (disk)"))),
+        2 | REPLICATED => Ok(Some(Level::Disk)),
+        other => {
+            let known = "use 0 (default), 1 (os), 2 (disk) or 3 (replicated)";
+            Err(Status::invalid_argument(format!("unknown level {other}; {known}")))
+        }
     }
 }

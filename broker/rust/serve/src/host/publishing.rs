@@ -22,7 +22,7 @@ use crate::host::gather::{Bounds, Limits, Obstacle, Round, Source, Unknown, gath
 use crate::host::outcomes::{Decided, Outcomes};
 use crate::host::permits::{Asker, Permits};
 use crate::host::quotas::Allowance;
-use crate::host::refusal::Refusal;
+use crate::host::refusal::{Kind, Refusal};
 use crate::host::rights::{Question, Rights};
 use crate::host::stalls::{at, until_free, when_free};
 
@@ -94,6 +94,11 @@ impl Publishing {
 
     pub(crate) fn shard(&self) -> &Arc<Shard> {
         &self.shard
+    }
+
+    /// Fails where a confirm says nothing about other disks than the broker's own.
+    pub fn require_replicas(&self) -> Result<(), Refusal> {
+        require_replicas(&self.shard)
     }
 
     /// Takes note of what is on the disk by now.
@@ -342,4 +347,13 @@ fn no_exchange(publication: Option<&Publication<'_>>) -> Refusal {
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Fails where a virtual host has no replicas.
+pub(crate) fn require_replicas(shard: &Shard) -> Result<(), Refusal> {
+    if shard.is_replicated() {
+        return Ok(());
+    }
+    let text = "the durability `replicated` is for virtual hosts of a cluster; use `disk`";
+    Err(Refusal::new(Kind::PreconditionFailed, text))
 }
