@@ -595,10 +595,3 @@ def test_the_examples_of_the_document_print_rows(broker: Broker) -> None:
     assert "shop" in frames
     assert "[('home', 2), ('shop', 1)]" in frames
     assert described == "2 [[1, 3]]\n"
-
-
-def test_a_broker_without_a_cluster_promises_no_replicas(arrow: Flight, stream: penstock.Stream) -> None:
-    with pytest.raises(pa.ArrowException, match="`replicated` is for virtual hosts of a cluster"):
-        arrow.put(pa.table({"body": pa.array([b"a"], pa.binary())}), stream="events", durability="replicated")
-
-    assert stream.info().message_count == 0

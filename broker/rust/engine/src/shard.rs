@@ -188,12 +188,6 @@ impl Shard {
         self.number == LogNumber::VHOST
     }
 
-    /// Whether its log is replicated, and it exists for a term.
-    #[must_use]
-    pub fn is_replicated(&self) -> bool {
-        self.replication.is_some()
-    }
-
     /// Whether it is the dedicated log of a queue.
     #[must_use]
     pub fn is_dedicated(&self) -> bool {

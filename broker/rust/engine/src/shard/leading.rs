@@ -17,6 +17,12 @@ use crate::state::State;
 use crate::term::Led;
 
 impl Shard {
+    /// Whether its log is replicated, and it exists for a term.
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
+        self.replication.is_some()
+    }
+
     /// Acts on the log of a replicated shard: its replica syncs, sends and commits it. `None` once the log has left, or after a bug.
     pub fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T> {
         let mut guard = self.lock().ok()?;
