@@ -833,12 +833,13 @@ class NamesUser:
 class FindLeader:
     """Which other broker leads a virtual host that a connection has entered: answered with `found_leader`.
 
-    The broker `unreachable`, if it is not empty, was the last answer, and cannot be reached.
+    The broker `known`, if it is not empty, was the last answer, and cannot be reached. Again, the connection is relayed to
+    it, and goes on there unless that is refused.
     """
 
     vhost: str
-    unreachable: str
-    def __new__(cls, *, vhost: str, unreachable: str) -> Self: ...
+    known: str
+    def __new__(cls, *, vhost: str, known: str) -> Self: ...
 
 @final
 class EndQueues:

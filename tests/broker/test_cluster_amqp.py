@@ -1,6 +1,6 @@
 """Clients of AMQP at any broker of a cluster, which relays them to the leader, also after another one leads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
@@ -12,6 +12,7 @@ from pika.exceptions import (
     AMQPConnectionError,
     AMQPError,
     ChannelClosedByBroker,
+    ConnectionWrongStateError,
     UnroutableError,
 )
 
@@ -21,7 +22,7 @@ from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-COUNT = 1_000
+MORE, PAUSE_SECONDS = 50, 0.05
 DURABLE = pika.BasicProperties(delivery_mode=2)
 
 
@@ -155,105 +156,132 @@ def test_a_relayed_connection_is_listed_at_both_brokers_with_the_client_s_addres
 
 
 class Client(Thread):
-    """Does something at one broker until it is done, on a new connection whenever the last one is lost."""
+    """Does something at one broker until it is stopped, on a new connection whenever the last one is lost."""
 
     def __init__(self, cluster: ServingCluster, name: str, queue: str) -> None:
         super().__init__(daemon=True)
+        self.name_of_broker = name
+        self.stopped = Event()
         self.failures: list[AMQPError] = []
-        self._cluster, self._name, self._queue = cluster, name, queue
+        self._cluster, self._queue = cluster, queue
 
     def run(self) -> None:
-        while not self.is_done():
+        while not self.stopped.is_set():
             try:
-                with open_at(self._cluster, self._name) as connection:
+                with open_at(self._cluster, self.name_of_broker) as connection:
                     self.act(connection.channel())
             except AMQPError as failure:
                 self.failures.append(failure)
-
-    def is_done(self) -> bool:
-        raise NotImplementedError
+                self.stopped.wait(PAUSE_SECONDS)
 
     def act(self, channel: BlockingChannel) -> None:
         raise NotImplementedError
 
     @property
-    def codes(self) -> list[int | None]:
-        """The reply codes of the connections that were lost."""
-        return [getattr(failure, "reply_code", None) for failure in self.failures]
+    def codes(self) -> set[int | None]:
+        """The reply codes of the connections that were lost. Calls on a lost one have none."""
+        failures = [each for each in self.failures if not isinstance(each, ConnectionWrongStateError)]
+        return {getattr(failure, "reply_code", None) for failure in failures}
 
 
 class Publisher(Client):
     confirmed = 0
 
-    def is_done(self) -> bool:
-        return self.confirmed == COUNT
-
     def act(self, channel: BlockingChannel) -> None:
         channel.confirm_delivery()
-        while not self.is_done():
-            channel.basic_publish("", self._queue, b"%d" % self.confirmed, DURABLE)
+        while not self.stopped.is_set():
+            channel.basic_publish("", self._queue, self.body(self.confirmed), DURABLE)
             self.confirmed += 1
+
+    def has_confirmed(self, count: int) -> bool:
+        return self.confirmed >= count
+
+    def body(self, number: int) -> bytes:
+        return f"{self.name_of_broker} {number}".encode()
+
+    def bodies(self) -> set[bytes]:
+        """Return what was confirmed."""
+        return {self.body(number) for number in range(self.confirmed)}
 
 
 class Consumer(Client):
-    def __init__(self, cluster: ServingCluster, name: str, queue: str, found: set[bytes], stop: Event) -> None:
+    def __init__(self, cluster: ServingCluster, name: str, queue: str) -> None:
         super().__init__(cluster, name, queue)
-        self._found, self._stopped = found, stop
-
-    def is_done(self) -> bool:
-        return self._stopped.is_set()
+        self.found = set[bytes]()
 
     def act(self, channel: BlockingChannel) -> None:
         channel.basic_qos(prefetch_count=50)
         for method, _, body in channel.consume(self._queue, inactivity_timeout=0.1):
             if method is not None:
-                self._found.add(bytes(body))
+                self.found.add(bytes(body))
                 channel.basic_ack(method.delivery_tag)
-            if self.is_done():
+            if self.stopped.is_set():
                 return
 
 
+class Load:
+    """A publisher and a consumer at each broker."""
+
+    def __init__(self, cluster: ServingCluster, queue: str) -> None:
+        with open_at(cluster, NAMES[0]) as connection:
+            connection.channel().queue_declare(queue, durable=True)
+        self.publishers = [Publisher(cluster, name, queue) for name in NAMES]
+        self.consumers = [Consumer(cluster, name, queue) for name in NAMES]
+        self.clients: list[Client] = [*self.publishers, *self.consumers]
+        for client in self.clients:
+            client.start()
+
+    def goes_on(self) -> None:
+        """Return when each publisher has some more messages confirmed."""
+        before = [publisher.confirmed for publisher in self.publishers]
+        for publisher, count in zip(self.publishers, before, strict=True):
+            eventually(partial(publisher.has_confirmed, count + MORE), True, SECONDS_MAX)
+
+    def ends(self) -> None:
+        """Stop the publishers, and return when everything that was confirmed is consumed."""
+        stop(self.publishers)
+        confirmed = set[bytes]().union(*(publisher.bodies() for publisher in self.publishers))
+        eventually(lambda: confirmed - set[bytes]().union(*(each.found for each in self.consumers)), set(), SECONDS_MAX)
+
+
+def stop(clients: Sequence[Client]) -> None:
+    for client in clients:
+        client.stopped.set()
+    for client in clients:
+        client.join(SECONDS_MAX)
+
+
 @contextmanager
-def load(cluster: ServingCluster, queue: str) -> Iterator[tuple[list[Publisher], list[Consumer], set[bytes]]]:
-    """Run a publisher and a consumer at each broker, until all messages are confirmed and consumed."""
-    with open_at(cluster, NAMES[0]) as connection:
-        connection.channel().queue_declare(queue, durable=True)
-    found, stop = set[bytes](), Event()
-    publishers = [Publisher(cluster, name, queue) for name in NAMES]
-    consumers = [Consumer(cluster, name, queue, found, stop) for name in NAMES]
-    for client in (*publishers, *consumers):
-        client.start()
+def load(cluster: ServingCluster, queue: str) -> Iterator[Load]:
+    load = Load(cluster, queue)
     try:
-        eventually(lambda: all(publisher.confirmed > 50 for publisher in publishers), True, SECONDS_MAX)
-        yield publishers, consumers, found
-        for publisher in publishers:
-            publisher.join(SECONDS_MAX)
-        eventually(lambda: found == {b"%d" % number for number in range(COUNT)}, True, SECONDS_MAX)
+        load.goes_on()
+        yield load
+        load.goes_on()
+        load.ends()
     finally:
-        stop.set()
-        for client in (*publishers, *consumers):
-            client.join(SECONDS_MAX)
+        stop(load.clients)
 
 
 def test_clients_that_connect_again_go_through_the_move_of_a_leader(cluster: ServingCluster) -> None:
-    with load(cluster, "moved") as (publishers, consumers, _):
+    with load(cluster, "moved") as moved:
         leader = cluster.leader()
         with penstock.connect(cluster.brokers[leader].uri()) as root:
             move_leader(root, "/", follower_of(leader))
-        eventually(lambda: all(client.failures for client in consumers), True, SECONDS_MAX)
+        eventually(lambda: all(client.failures for client in moved.clients), True, SECONDS_MAX)
 
-    for client in (*publishers, *consumers):
-        assert set(client.codes) == {320}, client.failures
+    for client in moved.clients:
+        assert client.codes == {320}, client.failures
 
 
 def test_clients_of_other_brokers_connect_again_when_the_leader_is_killed(cluster: ServingCluster) -> None:
-    with load(cluster, "killed") as (publishers, consumers, _):
+    with load(cluster, "killed") as left:
         killed = cluster.leader()
         cluster.brokers[killed].kill()
-        others = [client for client in (*publishers, *consumers) if client._name != killed]
+        others = [client for client in left.clients if client.name_of_broker != killed]
         eventually(lambda: all(client.failures for client in others), True, SECONDS_MAX)
         cluster.brokers[killed].start()
         cluster.until_all_in_sync()
 
     for client in others:
-        assert set(client.codes) == {320}, client.failures
+        assert client.codes == {320}, client.failures

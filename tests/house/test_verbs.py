@@ -34,7 +34,17 @@ NOT_AUDITED = {
     "ack_leases",
     "open_stage",
 }
-NO_PRINCIPAL = {"log_in", "renew_log_in", "names_user", "keep", "end", "end_queues", "queue_unused", "other_leader"}
+NO_PRINCIPAL = {
+    "log_in",
+    "renew_log_in",
+    "names_user",
+    "keep",
+    "end",
+    "end_queues",
+    "queue_unused",
+    "other_leader",
+    "check_leader",
+}
 """Steps before there is a principal, about a connection, on the report of the engine, or by the configuration."""
 SECRETS = {"password", "text", "json", "password_hash", "credentials", "columns"}
 

@@ -58,6 +58,10 @@ class AdmissionVerbs:
             return None
         return await self._vhosts.get(vhost_name(vhost)).other_leader(unreachable)
 
+    async def check_leader(self, vhost: str, broker: str) -> None:
+        """Return while a broker leads to which a connection is relayed. Raises NotLedError when another one does."""
+        await self._vhosts.get(vhost_name(vhost)).check_leader(broker)
+
     @reading
     async def publish(self, principal: Principal, vhost: str, exchange: str) -> Admission:
         found = self._vhosts.get(vhost_name(vhost))

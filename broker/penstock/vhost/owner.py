@@ -127,6 +127,10 @@ class Owner:
         """There is no other broker."""
         del unreachable
 
+    async def check_leader(self, broker: str) -> None:
+        """There is no other broker."""
+        del broker
+
     async def read_delivering(self, look: Callable[[], T]) -> T:
         """Return what `look` returns, for a client that is answered with the messages that there are."""
         return await self.read(look)

@@ -151,6 +151,10 @@ class VhostOwner(Protocol):
         """
         ...
 
+    async def check_leader(self, broker: str, /) -> None:
+        """Return unless it is known that another broker serves the vhost's messages. Raises NotLedError then."""
+        ...
+
     async def read_engine(self, look: Callable[[], T], /) -> T:
         """Return what `look` returns, which asks the shard, too."""
         ...

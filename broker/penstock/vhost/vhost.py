@@ -267,6 +267,10 @@ class Vhost:
         """Return the broker that serves clients of the vhost, if another one does. See `VhostOwner.other_leader`."""
         return await self._owner.other_leader(unreachable)
 
+    async def check_leader(self, broker: str) -> None:
+        """Return while a broker serves clients of the vhost, as far as this one knows. Raises NotLedError."""
+        await self._owner.check_leader(broker)
+
     async def admit_publish(self, rights: Rights, exchange: ExchangeName) -> bool:
         """Authorize publishing to the exchange, and return whether each routing key needs authorization too.
 

@@ -302,6 +302,6 @@ def test_a_broker_alone_knows_no_other_leader() -> None:
     async def scenario(world: World) -> None:
         await world.ask(amqp(OpenPublish(vhost="/")))
 
-        assert await world.ask(amqp(FindLeader(vhost="/", unreachable=""))) == ("leader", None)
+        assert await world.ask(amqp(FindLeader(vhost="/", known=""))) == ("leader", None)
 
     play(scenario)

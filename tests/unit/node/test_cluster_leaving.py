@@ -77,6 +77,9 @@ class World:
     def known_record(self, _: str) -> ShardRecord | None:
         return self.record
 
+    def leader_name(self, _: bytes) -> BrokerName | None:
+        return None if self.record is None else BrokerName(self.record.leader.broker)
+
     def heirs_of(self, _: bytes) -> dict[str, BrokerName]:
         return {OTHERS: OTHER}
 

@@ -300,6 +300,23 @@ def test_a_client_stays_at_a_broker_that_leads_or_is_about_to() -> None:
     run(scenario())
 
 
+def test_a_relayed_client_goes_on_until_another_broker_is_known_to_lead() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+        await world.owner.check_leader(OTHER)
+        world.place.leads = None
+        await world.owner.check_leader(OTHER)
+
+        world.place.leads = LATER
+        with pytest.raises(NotLedError, match="mq-2"):
+            await world.owner.check_leader(OTHER)
+        await world.lead()
+        with pytest.raises(NotLedError):
+            await world.owner.check_leader(OTHER)
+
+    run(scenario())
+
+
 def test_a_leader_that_cannot_be_reached_is_named_again_when_no_other_one_leads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

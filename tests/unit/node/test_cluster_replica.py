@@ -1,7 +1,7 @@
 """A broker's replica of a virtual host: it does not go on leading with queues that lack a change."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,7 +25,7 @@ from penstock.node.in_cluster.shard_replica import ReplicaSurroundings
 from penstock.storage.setting_aside import SET_ASIDE
 from support.vhost_fakes import FakeShard
 
-ME, OTHER, NAME = BrokerName("mq-0"), BrokerName("mq-1"), VhostName("shop")
+ME, OTHER, THIRD, NAME = BrokerName("mq-0"), BrokerName("mq-1"), BrokerName("mq-2"), VhostName("shop")
 SECONDS_MAX = 60
 """Only ends a test that would otherwise never end."""
 
@@ -48,11 +48,13 @@ class FakeReplica:
     def __init__(self) -> None:
         self.role = ReplicaRole(epoch=3, appends=True)
         self.changed = asyncio.Event()
+        self.heard: Callable[[], None] = lambda: None
         self.led_count = 0
 
     def change(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
+        self.heard()
 
     async def lead(self, engine: Engine, vhost: VhostName, epoch: int) -> FakeShard:
         del engine
@@ -91,9 +93,22 @@ class FakeHost:
         self.has_resigned.set()
         return HandOver.DONE
 
-    def leader_name(self, shard: bytes) -> BrokerName:
+    def leader_name(self, shard: bytes) -> BrokerName | None:
         assert shard == self.replica.shard
         return ME
+
+
+class FollowingHost(FakeHost):
+    """Another broker leads, if one is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replica.role = ReplicaRole()
+        self.leader: BrokerName | None = OTHER
+
+    def leader_name(self, shard: bytes) -> BrokerName | None:
+        assert shard == self.replica.shard
+        return self.leader
 
 
 class FakeMetadata:
@@ -154,6 +169,9 @@ class RecoveredHost:
     def group(self, shards: Sequence[str]) -> None:
         """Have one shard."""
 
+    def leader_name(self, _: bytes) -> BrokerName | None:
+        return None if self.record is None else BrokerName(self.record.leader.broker)
+
     async def read_record(self, _: str) -> ShardRecord | None:
         return self.record
 
@@ -208,6 +226,27 @@ def test_a_replica_that_has_more_than_a_recovered_shard_begins_anew_and_keeps_it
         assert replica.fault is None
         (kept,) = (tmp_path / SET_ASIDE).glob("*/msgs.*")
         assert kept.read_bytes() == b"confirmed"
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), SECONDS_MAX))
+
+
+def test_clients_that_are_relayed_look_again_when_another_broker_leads(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        host, metadata = FollowingHost(), cast(Metadata, FakeMetadata())
+        replica = VhostReplica(surroundings(host), VhostPlace(NAME, ("shop.1",), tmp_path, (ME, OTHER)))
+        replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
+        heard = asyncio.Queue[VhostName]()
+        running = asyncio.ensure_future(replica.run(metadata, heard.put_nowait))
+        await replica.opened()
+        assert await replica.find_leader() == OTHER
+
+        for leader in (None, OTHER, None, THIRD):
+            host.leader = leader
+            host.replica.change()
+            await asyncio.sleep(0.01)
+            assert heard.qsize() == (leader == THIRD)
+
         running.cancel()
 
     asyncio.run(asyncio.wait_for(scenario(), SECONDS_MAX))

@@ -65,7 +65,7 @@ TABLE: dict[type[Exception], tuple[str, int]] = {
     DiskFullError: ("limit_reached", RESOURCE_ERROR),
     StoppedError: ("unavailable", CONNECTION_FORCED),
     BusyError: ("unavailable", RESOURCE_ERROR),
-    NotLedError: ("unavailable", CONNECTION_FORCED),
+    NotLedError: ("led_elsewhere", CONNECTION_FORCED),
     FaultError: ("unavailable", INTERNAL_ERROR),
 }
 

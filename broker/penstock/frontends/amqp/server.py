@@ -10,6 +10,7 @@ from penstock.model.errors import (
     FaultError,
     NotAuthenticatedError,
     NotFoundError,
+    NotLedError,
     RefusedError,
 )
 from penstock.native import (
@@ -48,7 +49,7 @@ class AmqpProtocol:
                 call.admit("", NO_QUEUE, "", False)
                 return
             if isinstance(question, FindLeader):
-                call.found_leader(await self._other_leader(question, connection))
+                await self._find_leader(call, question, connection)
                 return
             credentials = credentials_of(call.authorization, call.certificate)
             if isinstance(question, Renew):
@@ -71,6 +72,8 @@ class AmqpProtocol:
             # OpenPublish enters the virtual host. Any other question is of a connection that is in it.
             is_gone = is_missing and (call.again or not isinstance(question, OpenPublish))
             _refuse(call, refusal_of_deleted(f"vhost '{refusal.thing.name}'") if is_gone else refusal_of(refusal, user))
+        except NotLedError as elsewhere:
+            _refuse(call, refusal_of(elsewhere))
         except FaultError as fault:
             _log.warning("a call met a fault", question=type(question).__name__, fault=str(fault))
             _refuse(call, refusal_of(fault))
@@ -83,9 +86,13 @@ class AmqpProtocol:
         if not isinstance(credentials, Certificate) or not await sessions.names_user(credentials, connection):
             raise NotAuthenticatedError("", "log in with a user and a password")
 
-    async def _other_leader(self, question: FindLeader, connection: Connection) -> str | None:
+    async def _find_leader(self, call: Call, question: FindLeader, connection: Connection) -> None:
         admission, vhost = self._services.admission, vhost_of(question.vhost)
-        return await admission.other_leader(connection, vhost, question.unreachable)
+        if call.again:
+            await admission.check_leader(vhost, question.known)
+            call.found_leader(question.known)
+        else:
+            call.found_leader(await admission.other_leader(connection, vhost, question.known))
 
     async def _answer(self, call: Call, question: Question, principal: Principal) -> None:
         services = self._services

@@ -300,6 +300,11 @@ class ClusterOwner:
                     await self._until_woken()
         return None
 
+    async def check_leader(self, broker: str) -> None:
+        """Return unless it is known that another broker leads than this one. Raises NotLedError then."""
+        if await self._place.find_leader() not in (None, broker):
+            self._refuse()
+
     async def read_engine(self, look: Callable[[], T]) -> T:
         """Return what `look` returns. Without the lead, the counts of queues are the ones that the leader says."""
         self._check_open()

@@ -72,6 +72,7 @@ class VhostReplica:
         self._me = around.host.me.name
         self._brokers = tuple(place.brokers)
         self._changed = asyncio.Event()
+        self._known_leader: BrokerName | None = None
         self._fault: str | None = None
         self._tries = Tries()
         self._idle_tries = Tries(IDLE_FIRST_S, IDLE_LONGEST_S)
@@ -145,12 +146,13 @@ class VhostReplica:
     async def run(self, metadata: Metadata, leads: Callable[[VhostName], None]) -> None:
         """Have replicas while this broker is to have some, and lead whenever it may.
 
-        `leads` hears of each term that began or ended.
+        `leads` hears of each term that began or ended, and of each other broker that leads.
         """
         try:
             while True:
                 self._changed.clear()
                 self._run_shards()
+                self._note_leader(leads)
                 if await self._follow_roles(metadata, leads):
                     continue
                 self._gather_soon()
@@ -203,6 +205,17 @@ class VhostReplica:
         """Return the replicas that lead, in the order of the shards."""
         hosted = [shard.hosted for shard in self._shards]
         return [replica for replica in hosted if replica is not None and replica.role.epoch is not None]
+
+    def _note_leader(self, leads: Callable[[VhostName], None]) -> None:
+        """Have clients that are relayed look again when another broker leads."""
+        if all(shard.hosted is None for shard in self._shards):
+            return
+        leader = self.leader()
+        if leader in (None, self._known_leader):
+            return
+        if self._known_leader is not None:
+            leads(self._vhost)
+        self._known_leader = leader
 
     def _has_to_look(self) -> bool:
         return (self._term is None or self._me not in self._brokers) and bool(self._led())

@@ -87,7 +87,7 @@ records! {
     Enter {}
     Renew {}
     NamesUser {}
-    FindLeader { vhost: String, unreachable: String }
+    FindLeader { vhost: String, known: String }
     EndQueues {}
     Disconnected {}
 }
@@ -174,7 +174,7 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         CallRequest::Enter => Enter {}.into_py_any(py),
         CallRequest::Renew => Renew {}.into_py_any(py),
         CallRequest::NamesUser => NamesUser {}.into_py_any(py),
-        CallRequest::FindLeader { vhost, unreachable } => FindLeader { vhost, unreachable }.into_py_any(py),
+        CallRequest::FindLeader { vhost, known } => FindLeader { vhost, known }.into_py_any(py),
         CallRequest::EndQueues => EndQueues {}.into_py_any(py),
         CallRequest::OpenStage { vhost, stage, stream, exchange, routing_key } => {
             OpenStage { vhost, stage, stream, exchange, routing_key }.into_py_any(py)
@@ -225,6 +225,7 @@ fn kind_named(name: &str) -> Option<Kind> {
         "unsupported" => Kind::Unsupported,
         "conflict" => Kind::Conflict,
         "unavailable" => Kind::Unavailable,
+        "led_elsewhere" => Kind::LedElsewhere,
         "corrupt" => Kind::Corrupt,
         "bug" => Kind::Bug,
         _ => return None,

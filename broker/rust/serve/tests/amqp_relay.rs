@@ -354,6 +354,25 @@ fn an_administrator_and_the_stop_of_the_broker_end_a_relayed_connection() {
 }
 
 #[test]
+fn a_client_hears_that_another_broker_leads_also_when_its_own_leader_says_nothing() {
+    let (broker, listener, _) = start_with_test();
+    let (mut client, leader) = enter_at_test(&broker, &listener);
+    broker.server.calls().recheck(None, Some("/"));
+    let (mut other, leader_of_other) = enter_at_test(&broker, &listener);
+
+    *broker.decider.leader.lock().unwrap() = Some("mq-2".to_owned());
+    broker.server.calls().recheck(None, Some("/"));
+
+    let text = "CONNECTION_FORCED - another broker leads vhost '/' now; connect again";
+    for client in [&mut client, &mut other] {
+        assert_eq!(client.expects_close(0), (320, text.to_owned()));
+        client.expects_end();
+    }
+    drop((leader, leader_of_other));
+    broker.stop();
+}
+
+#[test]
 fn the_stop_of_the_leader_reaches_a_relayed_client() {
     let pair = Pair::start();
     let mut client = Client::open(&pair.here, 0);

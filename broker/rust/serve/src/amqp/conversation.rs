@@ -32,7 +32,7 @@ use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Share};
 use crate::host::peer::Peer;
 use crate::host::refusal::Refusal;
-use crate::host::rights::Rights;
+use crate::host::rights::{Rights, until_refused};
 use crate::host::stopping::until_stopped;
 
 /// Deliveries wait while so much is not written.
@@ -488,13 +488,6 @@ impl Conversation {
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
-        None => pending().await,
-    }
-}
-
-async fn until_refused(rights: &mut Option<Rights>) -> Refusal {
-    match rights {
-        Some(rights) => rights.until_refused().await,
         None => pending().await,
     }
 }

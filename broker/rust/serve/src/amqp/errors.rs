@@ -76,12 +76,13 @@ fn code_of(kind: Kind) -> ReplyCode {
         Kind::PreconditionFailed | Kind::InvalidArgument | Kind::LimitReached => ReplyCode::PreconditionFailed,
         Kind::Conflict => ReplyCode::ResourceLocked,
         Kind::Unsupported => ReplyCode::NotImplemented,
-        Kind::Unavailable => ReplyCode::ConnectionForced,
+        Kind::Unavailable | Kind::LedElsewhere => ReplyCode::ConnectionForced,
         Kind::Corrupt | Kind::Bug => ReplyCode::InternalError,
     }
 }
 
-/// Whether a refused publish is the client's doing, which closes its channel; any other is answered by a nack, or not at all.
+/// Whether a refused publish is the client's doing, or another broker's part, which closes its channel, or the connection; any other is
+/// answered by a nack, or not at all.
 pub(super) fn closes_channel(kind: Kind) -> bool {
     matches!(
         kind,
@@ -91,6 +92,7 @@ pub(super) fn closes_channel(kind: Kind) -> bool {
             | Kind::PreconditionFailed
             | Kind::InvalidArgument
             | Kind::Unsupported
+            | Kind::LedElsewhere
     )
 }
 

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::greeting::OFFERED;
 use crate::host::peer::Peer;
 use crate::host::relay::{Duplex, Relays};
+use crate::host::rights::Rights;
 
 /// A client's log-in as it came, what was agreed with it, and where it wants to go.
 pub(super) struct LogIn<'a> {
@@ -32,6 +33,8 @@ pub(super) struct Relayed {
     pub stream: Box<dyn Duplex>,
     /// Frames of the leader for the client. The first one is `connection.open-ok`.
     pub came: BytesMut,
+    /// Whether that broker still leads, once that is watched.
+    pub rights: Option<Rights>,
 }
 
 /// The leader's answer.
@@ -62,7 +65,7 @@ pub(super) async fn open(
                 Answered::NotYet => came.advance(length),
                 Answered::Opened => {
                     let (leader, vhost) = (leader.to_owned(), vhost.to_owned());
-                    return Ok(Opened::There(Box::new(Relayed { leader, vhost, stream, came })));
+                    return Ok(Opened::There(Box::new(Relayed { leader, vhost, stream, came, rights: None })));
                 }
                 Answered::Closed { reply_code, reply_text, method } => {
                     let code = ReplyCode::of(reply_code).unwrap_or(ReplyCode::NotAllowed);

@@ -14,12 +14,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::errors::{leader_gone, of_end, shutdown};
+use super::errors::{leader_gone, led_elsewhere, of_end, shutdown};
 use super::flow::{Cut, Flow, Side, Watch};
 use super::relay::Relayed;
 use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Part, Share};
 use crate::host::relay::Duplex;
+use crate::host::rights::{Rights, until_refused};
 use crate::host::stopping::until_stopped;
 
 /// So much is read at a time, and so much while the budget of memory is spent.
@@ -44,12 +45,16 @@ pub(super) struct Splice {
     shared: usize,
     part: Part,
     outgoing: Outgoing,
+    /// Whether the leader still leads.
+    rights: Option<Rights>,
     stopping: watch::Receiver<bool>,
 }
 
 enum End {
     ByClient,
     ByLeader,
+    /// Another broker leads, and that one may not know it yet.
+    LedElsewhere,
     Here(Ended),
     Stopping,
 }
@@ -63,7 +68,7 @@ impl Splice {
         (unwritten, input): (&[u8], BytesMut),
         stopping: watch::Receiver<bool>,
     ) -> Splice {
-        let Relayed { leader, vhost, stream, came } = relayed;
+        let Relayed { leader, vhost, stream, came, rights } = relayed;
         let account = &socket.peer().state.account;
         let (mut cut, mut first) = (Cut::default(), BytesMut::from(unwritten));
         cut.came(first.len(), &came);
@@ -79,15 +84,17 @@ impl Splice {
             shared: 0,
             part: Part::take(account, 0),
             outgoing: Outgoing::new(account),
+            rights,
             stopping,
         }
     }
 
     pub async fn run(mut self, mut socket: Box<Connection>) {
-        let mut stopping = self.stopping.clone();
+        let (mut stopping, mut rights) = (self.stopping.clone(), self.rights.take());
         let end = tokio::select! {
             end = poll_fn(|cx| self.poll(&mut socket, cx)) => end,
             () = until_stopped(&mut stopping) => End::Stopping,
+            _ = until_refused(&mut rights) => End::LedElsewhere,
         };
         let exception = match end {
             End::ByClient => {
@@ -95,6 +102,7 @@ impl Splice {
                 return self.say_to_leader().await;
             }
             End::ByLeader => Some(leader_gone(&self.leader, &self.vhost)),
+            End::LedElsewhere => Some(led_elsewhere(&self.vhost)),
             End::Here(ended) => of_end(ended),
             End::Stopping => Some(shutdown()),
         };

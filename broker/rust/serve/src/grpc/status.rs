@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use crate::host::refusal::{Kind, Refusal};
 
-const TABLE: [(Kind, Code); 12] = [
+const TABLE: [(Kind, Code); 13] = [
     (Kind::Unauthenticated, Code::Unauthenticated),
     (Kind::AccessRefused, Code::PermissionDenied),
     (Kind::NotFound, Code::NotFound),
@@ -17,6 +17,7 @@ const TABLE: [(Kind, Code); 12] = [
     (Kind::Unsupported, Code::Unimplemented),
     (Kind::Conflict, Code::Aborted),
     (Kind::Unavailable, Code::Unavailable),
+    (Kind::LedElsewhere, Code::Unavailable),
     (Kind::Corrupt, Code::DataLoss),
     (Kind::Bug, Code::Internal),
 ];

@@ -60,7 +60,7 @@ impl Broker {
 
     /// Asks which other broker leads a virtual host; `None` says that clients are served here.
     pub(crate) async fn other_leader(&self, caller: &Caller, vhost: &str, unreachable: String) -> Option<String> {
-        let request = CallRequest::FindLeader { vhost: vhost.to_owned(), unreachable };
+        let request = CallRequest::FindLeader { vhost: vhost.to_owned(), known: unreachable };
         match self.calls.ask(Call::new(request, caller)).await {
             Ok(Answer::Leader(leader)) => leader,
             _ => None,

@@ -109,10 +109,11 @@ pub enum CallRequest {
     Renew,
     /// Whether the certificate of a client names a user. The client has not logged in by that.
     NamesUser,
-    /// Which other broker leads the virtual host that a connection has entered. One was found before that cannot be reached; empty for none.
+    /// Which other broker leads the virtual host that a connection has entered. The one that is known cannot be reached; empty for none.
+    /// Again, whether the one that is known still leads.
     FindLeader {
         vhost: String,
-        unreachable: String,
+        known: String,
     },
     /// A connection is being closed by its client: its exclusive queues are to be deleted.
     EndQueues,

@@ -192,7 +192,7 @@ impl ConnectionState {
 
 /// Refusals that only callers with valid credentials get.
 fn is_after_log_in(kind: Kind) -> bool {
-    matches!(kind, Kind::AccessRefused | Kind::NotFound | Kind::PreconditionFailed)
+    matches!(kind, Kind::AccessRefused | Kind::NotFound | Kind::PreconditionFailed | Kind::LedElsewhere)
 }
 
 /// A decision that the client waits for until this is dropped.

@@ -256,7 +256,10 @@ pub(crate) fn times_denial(block: &[u8], delay_ms: Option<u64>) -> Result<Option
 
 /// Refusals that concern the caller, not one exchange.
 fn ends_stream(refused: &Refusal) -> bool {
-    matches!(refused.kind, Kind::Unauthenticated | Kind::Unavailable | Kind::Bug | Kind::LimitReached)
+    matches!(
+        refused.kind,
+        Kind::Unauthenticated | Kind::Unavailable | Kind::LedElsewhere | Kind::Bug | Kind::LimitReached
+    )
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub enum Kind {
     Conflict,
     /// The broker, or a server that it asks, does not answer now; the same request may succeed later.
     Unavailable,
+    /// Another broker serves what is asked for.
+    LedElsewhere,
     /// What was stored cannot be read or written.
     Corrupt,
     /// A fault of the broker.

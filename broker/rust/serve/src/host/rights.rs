@@ -136,7 +136,7 @@ impl Question {
         loop {
             let Err(refused) = self.calls.ask_again(self.call.again()).await else { return None };
             match refused.kind {
-                Kind::Unauthenticated | Kind::AccessRefused => return Some(refused),
+                Kind::Unauthenticated | Kind::AccessRefused | Kind::LedElsewhere => return Some(refused),
                 Kind::Unavailable | Kind::LimitReached | Kind::Bug => {}
                 // What the stream is about is gone, which it hears of by itself.
                 _ => return None,
@@ -164,6 +164,14 @@ impl Rights {
             }
             self.end.waker.notified().await;
         }
+    }
+}
+
+/// Waits until a stream has to end, for ever without a right that is watched.
+pub(crate) async fn until_refused(rights: &mut Option<Rights>) -> Refusal {
+    match rights {
+        Some(rights) => rights.until_refused().await,
+        None => std::future::pending().await,
     }
 }
 

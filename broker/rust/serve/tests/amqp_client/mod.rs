@@ -123,8 +123,8 @@ impl Decider {
                 if call.request == CallRequest::EndQueues {
                     self.ends_of_queues.fetch_add(1, Ordering::AcqRel);
                 }
-                let decided = match call.request {
-                    CallRequest::FindLeader { .. } => Ok(Answer::Leader(self.leader.lock().unwrap().clone())),
+                let decided = match &call.request {
+                    CallRequest::FindLeader { known, .. } => self.find_leader(call.again, known),
                     _ => decide(&call, is_deleted),
                 };
                 if let Some(reply) = reply {
@@ -132,6 +132,16 @@ impl Decider {
                 }
             }
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Decider {
+    fn find_leader(&self, again: bool, known: &str) -> Result<Answer, Refusal> {
+        let leader = self.leader.lock().unwrap().clone();
+        match leader {
+            Some(leader) if again && leader != known => Err(Refusal::new(Kind::LedElsewhere, "another broker leads")),
+            leader => Ok(Answer::Leader(leader)),
         }
     }
 }

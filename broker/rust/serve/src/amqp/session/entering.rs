@@ -89,7 +89,7 @@ impl Session {
             }
         };
         if let Some(start_ok) = start_ok
-            && let Some(opened) = self.relay(&start_ok, virtual_host, &admitted.vhost).await
+            && let Some(opened) = self.relay(&start_ok, virtual_host, (&admitted.user, &admitted.vhost)).await
         {
             return match opened {
                 Opened::There(relayed) => Err(relayed),
@@ -103,15 +103,20 @@ impl Session {
 
     /// Goes to the broker that leads the virtual host, when that is another one. Return nothing when the client is to be served here: no
     /// other one leads, or it cannot be reached.
-    async fn relay(&self, start_ok: &[u8], virtual_host: Name<'_>, vhost: &str) -> Option<Opened> {
+    async fn relay(&self, start_ok: &[u8], virtual_host: Name<'_>, (user, vhost): (&str, &str)) -> Option<Opened> {
         let (relays, until) = (self.broker.relays()?, Instant::now() + TRIED);
         let mut unreachable = String::new();
         for _ in 0..TRIES_MAX {
             let leader = self.broker.other_leader(&self.caller, vhost, unreachable).await?;
             let log_in = LogIn { start_ok, limits: self.connection.limits(), virtual_host };
+            let question = self.question_of_leader(vhost, &leader);
             let opening = relay::open(relays, (&leader, vhost), &self.peer, log_in);
             match timeout(self.broker.first_request, opening).await {
-                Ok(Ok(opened)) => return Some(opened),
+                Ok(Ok(Opened::There(mut relayed))) => {
+                    relayed.rights = Some(question.watch(user, vhost, || ()));
+                    return Some(Opened::There(relayed));
+                }
+                Ok(Ok(refused)) => return Some(refused),
                 Ok(Err(_)) | Err(_) => unreachable = leader,
             }
             if Instant::now() >= until {
@@ -119,6 +124,14 @@ impl Session {
             }
         }
         None
+    }
+}
+
+impl Session {
+    /// The question whether a broker still leads, to which a connection is relayed. It has no credentials.
+    fn question_of_leader(&self, vhost: &str, leader: &str) -> Question {
+        let request = CallRequest::FindLeader { vhost: vhost.to_owned(), known: leader.to_owned() };
+        Question::of(&self.broker.calls, &Call::new(request, &self.peer.caller("")))
     }
 }
 
