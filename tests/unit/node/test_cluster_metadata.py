@@ -1,4 +1,4 @@
-"""Questions for the metadata's latest state: callers share a question, and its failure."""
+"""Questions for the metadata's latest state: callers share a question, and its failure. Numbers of connections."""
 
 import asyncio
 from typing import Any, cast
@@ -6,9 +6,14 @@ from typing import Any, cast
 import pytest
 
 from penstock.cluster.meta.asking import Asker
+from penstock.cluster.meta.changes import BrokerPut
+from penstock.cluster.meta.commands import Addresses
+from penstock.cluster.meta.decide import connection_in_cluster
 from penstock.cluster.meta.log import NotLeaderError
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
+from penstock.cluster.translation import broker_number
+from penstock.model.names import ConnectionId
 from penstock.node.in_cluster import metadata as module
 from penstock.node.in_cluster.metadata import Metadata
 
@@ -66,3 +71,15 @@ def test_a_question_after_one_that_nobody_answered_is_asked_again(monkeypatch: p
         assert asker.question_count == 3
 
     asyncio.run(scenario())
+
+
+def test_a_relayed_connection_has_the_number_that_it_has_where_it_is_relayed_from() -> None:
+    metadata = metadata_of(SilentAsker())
+    metadata.state.brokers[BrokerName("mq-1")] = BrokerPut(BrokerName("mq-1"), 1, 7, False, Addresses())
+    origins = {ConnectionId(5): (broker_number("mq-1"), 40), ConnectionId(6): (broker_number("mq-9"), 40)}
+    metadata.origin_of = origins.get
+
+    assert metadata.number_of(ConnectionId(4)) == connection_in_cluster(ConnectionId(4), 1)
+    assert metadata.number_of(ConnectionId(5)) == connection_in_cluster(ConnectionId(40), 7)
+    # No session has the number 0, so that of a broker that is gone has no queues.
+    assert metadata.number_of(ConnectionId(6)) == connection_in_cluster(ConnectionId(40), 0)
