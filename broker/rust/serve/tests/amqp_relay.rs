@@ -11,36 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use penstock_serve::host::{Duplex, Entrance, RelayedClient, Relays};
+use penstock_serve::host::{Duplex, RelayedClient, Relays};
 use penstock_wire::Name;
 use penstock_wire::amqp::argument::{FieldTable, LongText};
 use penstock_wire::amqp::content::put_content;
 use penstock_wire::amqp::frame::PROTOCOL_HEADER;
 use penstock_wire::amqp::method::Method;
 
+use crate::amqp_client::relayed::{Opening, Pair, ToBroker, leads};
 use crate::amqp_client::{Broker, Client, PATIENCE};
-
-type Opening = BoxFuture<'static, std::io::Result<Box<dyn Duplex>>>;
-
-/// Relays in this process to another broker.
-struct ToBroker {
-    entrance: Entrance,
-    clients: Mutex<Vec<RelayedClient>>,
-}
-
-impl Relays for ToBroker {
-    fn open(&self, leader: &str, client: RelayedClient) -> Opening {
-        assert_eq!(leader, "mq-1");
-        self.clients.lock().unwrap().push(client.clone());
-        let entrance = self.entrance.clone();
-        Box::pin(async move {
-            let (here, there) = tokio::io::duplex(16 << 10);
-            entrance.serve(client, "192.0.2.2:5681".parse().unwrap(), Box::new(there))?;
-            Ok(Box::new(here) as Box<dyn Duplex>)
-        })
-    }
-}
 
 /// Relays to a socket that the test serves.
 struct ToTest {
@@ -57,34 +36,6 @@ impl Relays for ToTest {
             Ok(Box::new(stream) as Box<dyn Duplex>)
         })
     }
-}
-
-/// A broker that leads nothing, and the one that does.
-struct Pair {
-    here: Broker,
-    leader: Broker,
-    relays: Arc<ToBroker>,
-}
-
-impl Pair {
-    fn start() -> Pair {
-        let (here, leader) = (Broker::start(), Broker::start());
-        let entrance = leader.server.entrance().clone();
-        let relays = Arc::new(ToBroker { entrance, clients: Mutex::default() });
-        here.server.set_relays(Arc::clone(&relays) as Arc<dyn Relays>);
-        leads(&here);
-        Pair { here, leader, relays }
-    }
-
-    fn stop(self) {
-        self.here.stop();
-        self.leader.stop();
-    }
-}
-
-/// Has a broker know that another one leads.
-fn leads(broker: &Broker) {
-    *broker.decider.leader.lock().unwrap() = Some("mq-1".to_owned());
 }
 
 /// A broker with a leader that the test serves.

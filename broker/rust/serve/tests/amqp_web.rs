@@ -11,6 +11,7 @@ use std::time::Duration;
 use penstock_wire::Name;
 use penstock_wire::amqp::method::Method;
 
+use crate::amqp_client::relayed::Pair;
 use crate::amqp_client::{Broker, Client, MESSAGE_BYTES_MAX, PATIENCE};
 
 const BINARY: u8 = 0x82;
@@ -143,6 +144,21 @@ fn a_large_message_goes_both_ways() {
     assert_eq!(client.expects_delivery(), (1, false, body));
     drop(client);
     broker.stop();
+}
+
+#[test]
+fn a_client_is_relayed_to_the_leader() {
+    let pair = Pair::start();
+    let mut client = client(&pair.here, 1 << 20).enter(0);
+    let body: Vec<u8> = (0..MESSAGE_BYTES_MAX).map(|at| (at % 251) as u8).collect();
+    client.publishes("", "jobs", false, &body);
+    pair.leader.until_ready(1);
+
+    client.consumes(true);
+
+    assert_eq!(client.expects_delivery(), (1, false, body));
+    drop(client);
+    pair.stop();
 }
 
 #[test]

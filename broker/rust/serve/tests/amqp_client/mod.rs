@@ -1,6 +1,8 @@
 //! A broker with a listener for AMQP, and a client of frames that a test writes and reads itself; it decides instead of Python.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+pub mod relayed;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
