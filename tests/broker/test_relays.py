@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from urllib.request import urlopen
 
 import grpc
 import pyarrow as pa
 import pytest
+import trustme
 from pyarrow import flight
 
 import penstock
@@ -21,6 +23,7 @@ from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LEADER = "penstock-leader"
+FILES = ("certificate", "key")
 MIB = 1 << 20
 
 
@@ -298,3 +301,30 @@ def test_a_client_that_waits_for_headers_before_it_opens_a_call_is_relayed_as_we
     publishing.end()
 
     assert list(publishing.answers) == []
+
+
+def test_a_client_whose_certificate_names_its_user_is_relayed_over_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    broker, user = authority.issue_cert("localhost", "127.0.0.1"), authority.issue_cert("client", common_name="guest")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    broker.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "broker.pem"))
+    settings = {f"{whose}tls_{name}": str(tmp_path / "broker.pem") for whose in ("", "cluster_") for name in FILES}
+    settings |= {"tls_client_ca": str(tmp_path / "ca.pem"), "cluster_tls_ca": str(tmp_path / "ca.pem")}
+    settings |= {"tls_client_auth": "optional", "tls_client_user": "cn"}
+    lines = [f'{name} = "{value}"' for name, value in settings.items()]
+    (tmp_path / "settings.toml").write_text("\n".join([*lines, "metrics_tls = false"]))
+    chain = b"".join(pem.bytes() for pem in user.cert_chain_pems)
+    known = grpc.ssl_channel_credentials(authority.cert_pem.bytes(), user.private_key_pem.bytes(), chain)
+    unknown = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+
+    with ServingCluster(tmp_path, "--config", str(tmp_path / "settings.toml")) as cluster:
+        for name in NAMES:
+            address = cluster.brokers[name].address
+            with grpc.secure_channel(address, known) as channel:
+                client = PlainClient(channel, ())
+                client.declare(name)
+                client.publish(name, b"1")
+                assert [one.body for one in client.get(name)] == [b"1"]
+            with grpc.secure_channel(address, unknown) as channel:
+                refusal = refusal_of(partial(PlainClient(channel, ()).get, name))
+                assert isinstance(refusal, penstock.NotAuthenticatedError)
