@@ -140,6 +140,11 @@ def test_an_exclusive_queue_that_a_client_declares_at_any_broker_is_its_own(othe
 
         assert isinstance(refusal_of(lambda: client.get("own")), penstock.LockedError)
         assert owner.purge("own") == 1
+        deletion = admin_pb2.DeleteQueueRequest(name="own", if_empty=True, if_unused=True)
+        refusal = refusal_of(lambda: client.ask(client.admin.DeleteQueue, deletion))
+        assert isinstance(refusal, penstock.LockedError)
+        owner.ask(owner.admin.DeleteQueue, deletion)
+        owner.ask(owner.admin.DeclareQueue, request)
 
     def is_gone() -> bool:
         return isinstance(refusal_of(lambda: client.get("own")), penstock.NotFoundError)

@@ -83,3 +83,10 @@ def test_a_relayed_connection_has_the_number_that_it_has_where_it_is_relayed_fro
     assert metadata.number_of(ConnectionId(5)) == connection_in_cluster(ConnectionId(40), 7)
     # No session has the number 0, so that of a broker that is gone has no queues.
     assert metadata.number_of(ConnectionId(6)) == connection_in_cluster(ConnectionId(40), 0)
+
+
+def test_a_connection_keeps_the_number_that_it_has_in_the_cluster() -> None:
+    number = connection_in_cluster(ConnectionId(40), 7)
+
+    assert number != ConnectionId(40)
+    assert connection_in_cluster(number, 8) == number

@@ -12,7 +12,14 @@ from penstock.cluster.record import BrokerName
 from penstock.metadata import PendingTopology, VhostTopology, decide
 from penstock.metadata.commands import Command, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision
-from penstock.model.errors import NotFoundError, NotLedError, PreconditionFailedError, StoppedError, Thing
+from penstock.model.errors import (
+    LockedError,
+    NotFoundError,
+    NotLedError,
+    PreconditionFailedError,
+    StoppedError,
+    Thing,
+)
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import X_DEDICATED
 from penstock.native import QueueCounts, ReplicaBackup, Shard
@@ -47,6 +54,8 @@ class FakeMetadata:
         """The questions for counts."""
         self.counts: dict[QueueName, QueueCounts] = {}
         self.before_counts: Callable[[], None] = lambda: None
+        self.numbers: dict[ConnectionId, ConnectionId] = {}
+        """Those of relayed connections in the cluster."""
 
     async def counts_of(
         self, broker: BrokerName, vhost: VhostName, names: Sequence[QueueName]
@@ -78,7 +87,7 @@ class FakeMetadata:
         self.caught_up_count += 1
 
     def number_of(self, connection: ConnectionId) -> ConnectionId:
-        return connection
+        return self.numbers.get(connection, connection)
 
     def addresses_of(self, broker: BrokerName) -> Addresses:
         return Addresses("10.0.0.6:5681", "10.0.0.6:5680", "10.0.0.6:5672") if broker == OTHER else Addresses()
@@ -389,6 +398,25 @@ def test_a_queue_that_must_be_empty_is_deleted_by_the_count_of_the_leader() -> N
         assert (await world.owner.submit(DeleteQueue(ORDERS, SOMEBODY))).dropped_count == 2
 
         assert not world.shard.queues
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("condition", ["if_empty", "if_unused"])
+def test_the_leader_deletes_an_exclusive_queue_for_its_relayed_owner_alone(condition: str) -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.lead()
+        world.metadata.numbers = {ConnectionId(1): SOMEBODY, SOMEBODY: ConnectionId(99)}
+        await world.owner.submit(DeclareQueue(ORDERS, SOMEBODY, durable=False, exclusive=True))
+        condition_met: dict[str, Any] = {condition: True}
+
+        with pytest.raises(LockedError):
+            await world.owner.submit(DeleteQueue(ORDERS, SOMEBODY, **condition_met))
+        assert not world.shard.shut
+        await world.owner.submit(DeleteQueue(ORDERS, ConnectionId(1), **condition_met))
+
+        assert not world.topology.queues
 
     run(scenario())
 

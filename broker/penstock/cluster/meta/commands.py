@@ -38,7 +38,10 @@ class GrowVhost:
 
 @dataclass(frozen=True, slots=True)
 class InVhost:
-    """Change the topology of a virtual host. Connections have the numbers of the broker that they are on."""
+    """Change the topology of a virtual host.
+
+    Connections have the numbers of the broker that they are on, or of the cluster.
+    """
 
     vhost: VhostName
     command: Command

@@ -73,8 +73,13 @@ def in_cluster(command: Any, session: int) -> Any:
 
 
 def connection_in_cluster(connection: ConnectionId, session: int) -> ConnectionId:
-    """Return the number that a connection has in the cluster, by the session of its broker; 0 stands for none."""
-    return ConnectionId(session << CONNECTION_BITS | connection) if connection else connection
+    """Return the number that a connection has in the cluster, by the session of its broker; 0 stands for none.
+
+    One that has such a number already keeps it: a broker that leads asks for a client that another one relays.
+    """
+    if not connection or connection >> CONNECTION_BITS:
+        return connection
+    return ConnectionId(session << CONNECTION_BITS | connection)
 
 
 def _create_vhost(state: PendingState, command: CreateVhost, _: int) -> _Decided:

@@ -14,7 +14,7 @@ from penstock.cluster.meta.commands import GrowVhost, InVhost, Joined, MetaAnswe
 from penstock.cluster.meta.log import UnknownOutcomeError
 from penstock.cluster.record import BrokerName
 from penstock.kit.tasks import spawn
-from penstock.metadata import PendingTopology, VhostTopology, decide, entries_of, streams
+from penstock.metadata import PendingTopology, VhostTopology, decide, entries_of, queues, streams
 from penstock.metadata.commands import Command, DeleteQueue, DeleteStream, PurgeQueue, QueueUnused
 from penstock.metadata.effects import QueueDeclared, SettingsEntry
 from penstock.metadata.policy_rules import effective_queue
@@ -242,10 +242,17 @@ class ClusterOwner:
         return sum(counts.ready_count + counts.unacked_count for counts in self.counts(names))
 
     def _with_counts(self, command: Command) -> tuple[Command, int | None]:
-        """Return a command with the counts that it depends on, and the queue that was shut for it."""
+        """Return a command with the counts that it depends on, and the queue that was shut for it.
+
+        Raises LockedError for an exclusive queue of another connection.
+        """
         queue = self.topology.queues.get(command.name) if isinstance(command, DeleteQueue | QueueUnused) else None
         if queue is None:
             return command, None
+        if isinstance(command, DeleteQueue) and (command.if_empty or command.if_unused):
+            # Its client may be relayed: the owner of an exclusive queue is the connection at that other broker.
+            command = replace(command, connection=self.number_of(command.connection))
+            queues.get(self.topology, command.name, command.connection)
         if isinstance(command, DeleteQueue) and command.if_empty:
             # A message that is published until the deletion is committed must not be stored in it.
             shut = self.shard.shut_empty_queue(queue.id)
