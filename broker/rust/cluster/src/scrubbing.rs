@@ -35,8 +35,7 @@ impl Scrubbing {
     pub fn start(shards: Arc<Shards>, every: Duration) -> std::io::Result<Self> {
         let (alive, over) = channel();
         let thread = std::thread::Builder::new().name("replica-scrub".into()).spawn(move || {
-            let mut rounds =
-                Rounds { every, begun: Instant::now(), waiting: VecDeque::new(), place: ScrubPlace::default() };
+            let mut rounds = Rounds { every, begun: Instant::now(), waiting: VecDeque::new(), place: None };
             let mut pause = LOOK;
             while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 pause = rounds.next(&shards);
@@ -62,7 +61,14 @@ struct Rounds {
     begun: Instant,
     /// The shards of the round that are left; the first is under way.
     waiting: VecDeque<Weak<Shard>>,
-    /// In the log of the first.
+    /// In the log of the first; `None` at its beginning.
+    place: Option<Reached>,
+}
+
+/// A place in a log of a replica, by that log's number: a copy that takes its place has other files of the same names.
+#[derive(Clone, Copy)]
+struct Reached {
+    log: u64,
     place: ScrubPlace,
 }
 
@@ -80,31 +86,31 @@ impl Rounds {
         if let Some(shard) = self.waiting.front().and_then(Weak::upgrade) {
             shard.guard(|shard| found = shard.scrub(self.place));
         }
-        match found {
-            Some(place) => self.place = place,
-            None => {
-                self.waiting.pop_front();
-                self.place = ScrubPlace::default();
-            }
+        if found.is_none() {
+            self.waiting.pop_front();
         }
+        self.place = found;
         PAUSE.min(self.every)
     }
 }
 
 impl Shard {
     /// Checks a slice of the log; returns the place after it, unless the round of this log has ended. Blocks.
-    fn scrub(&self, after: ScrubPlace) -> Option<ScrubPlace> {
+    fn scrub(&self, after: Option<Reached>) -> Option<Reached> {
+        let log = self.working.log();
+        let place =
+            after.filter(|reached| reached.log == log).map_or_else(ScrubPlace::default, |reached| reached.place);
         let work = || {
-            let begun = self.with_log(|log| log.begin_scrub(after))?;
+            let begun = self.with_log(|log| log.begin_scrub(place))?;
             match begun.and_then(|ticket| ticket.map(|ticket| ticket.perform(SLICE_BYTES)).transpose()) {
-                Ok(checked) => checked.map(|(place, _)| place),
+                Ok(checked) => checked.map(|(place, _)| Reached { log, place }),
                 Err(corruption) => {
                     self.take_corruption(&corruption);
                     None
                 }
             }
         };
-        self.working.on(self.working.log(), work).flatten()
+        self.working.on(log, work).flatten()
     }
 
     fn take_corruption(&self, corruption: &CorruptAt) {

@@ -14,12 +14,14 @@ use crate::record::{DecodeError, HEADER_BYTES, Position, RECORD_BYTES_MAX, decod
 use crate::segment::Segment;
 use crate::segment_header::SEGMENT_HEADER_BYTES;
 
-/// How far a round of checks has come. The default is its beginning.
+/// How far a round of checks has come in a log. The default is its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubPlace {
     /// The segment's first position.
     pub(crate) segment: Position,
-    /// In its file.
+    /// Of its file: records are elsewhere in the next one.
+    pub(crate) edition: u32,
+    /// In that file.
     pub(crate) offset: u64,
 }
 
@@ -61,19 +63,19 @@ impl ScrubTicket {
     /// # Errors
     /// A record that is not as it was written, or that cannot be read from the disk.
     pub fn perform(self, bytes_max: usize) -> Result<(ScrubPlace, usize), CorruptAt> {
-        let segment = self.segment.first();
+        let place = |offset| ScrubPlace { segment: self.segment.first(), edition: self.segment.edition(), offset };
         let rest = usize::try_from(self.end.saturating_sub(self.from)).unwrap_or(usize::MAX);
         let mut bytes = self.read(rest.min(bytes_max.max(HEADER_BYTES)))?;
         let first = u64::from(bytes.first_chunk::<4>().map_or(0, |length| le_u32(length)));
         if first == 0 && bytes.iter().all(|&byte| byte == 0) {
             // A start assigns the positions of segments that were removed to the one before.
-            return Ok((ScrubPlace { segment, offset: self.end }, bytes.len()));
+            return Ok((place(self.end), bytes.len()));
         }
         if first > bytes.len() as u64 && first <= RECORD_BYTES_MAX.min(rest as u64) {
             bytes = self.read(first as usize)?;
         }
         let checked = self.check(&bytes)?;
-        Ok((ScrubPlace { segment, offset: self.from + checked as u64 }, bytes.len()))
+        Ok((place(self.from + checked as u64), bytes.len()))
     }
 
     fn read(&self, length: usize) -> Result<Vec<u8>, CorruptAt> {
@@ -115,11 +117,13 @@ impl ScrubTicket {
 }
 
 impl ScrubPlace {
-    /// Where to begin in a segment, whose records end there; `None` where the round has passed it.
+    /// Where to begin in a segment, whose records end there; `None` where the round has passed it. One that was rewritten meanwhile is read
+    /// from its beginning.
     pub(crate) fn within(self, segment: &Segment, end: u64) -> Option<u64> {
         match segment.first().cmp(&self.segment) {
             std::cmp::Ordering::Less => None,
             std::cmp::Ordering::Greater => Some(SEGMENT_HEADER_BYTES),
+            std::cmp::Ordering::Equal if segment.edition() != self.edition => Some(SEGMENT_HEADER_BYTES),
             std::cmp::Ordering::Equal => Some(self.offset.max(SEGMENT_HEADER_BYTES)).filter(|&offset| offset < end),
         }
     }

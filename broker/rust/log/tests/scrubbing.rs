@@ -43,12 +43,13 @@ proptest! {
 
     #[test]
     fn a_log_without_damage_has_none_after_rewrites_cuts_and_starts(
-        parts in prop::collection::vec((steps(1..60), 0..4_u8), 1..6), sizes in sizes(), at in any::<prop::sample::Index>(),
+        parts in prop::collection::vec((steps(1..60), 0..4_u8, 0..9_u8), 1..6), sizes in sizes(), at in any::<prop::sample::Index>(),
         bytes_max in prop_oneof![Just(1_usize), 100..2_000_usize, Just(1 << 20)],
     ) {
         let place = directory();
         let mut replica = begun(place.path(), sizes);
-        for (steps, then) in &parts {
+        let mut under_way = ScrubPlace::default();
+        for (steps, then, slices) in &parts {
             replica.append_all(steps);
             match then {
                 0 => commit_all(&mut replica),
@@ -67,8 +68,17 @@ proptest! {
                 }
             }
             scrub(&replica.log, bytes_max).unwrap();
+            for _ in 0..*slices {
+                under_way = slice(&replica.log, under_way, bytes_max);
+            }
         }
     }
+}
+
+/// A part of a round, which goes on after rewrites; the place after it. A round that has ended begins anew.
+fn slice(log: &Log, after: ScrubPlace, bytes_max: usize) -> ScrubPlace {
+    let Some(ticket) = log.begin_scrub(after).unwrap() else { return ScrubPlace::default() };
+    ticket.perform(bytes_max).unwrap().0
 }
 
 /// A log with a message of a known body in a sealed segment, and the offset of that body in its file.
