@@ -104,8 +104,8 @@ impl Shard {
             let begun = self.with_log(|log| log.begin_scrub(place))?;
             match begun.and_then(|ticket| ticket.map(|ticket| ticket.perform(SLICE_BYTES)).transpose()) {
                 Ok(checked) => checked.map(|(place, _)| Reached { log, place }),
-                Err(corruption) => {
-                    self.take_corruption(&corruption);
+                Err(found) => {
+                    self.take_unreadable(&found);
                     None
                 }
             }
@@ -113,8 +113,12 @@ impl Shard {
         self.working.on(log, work).flatten()
     }
 
-    fn take_corruption(&self, corruption: &CorruptAt) {
-        let CorruptAt { file, at, error } = corruption;
+    fn take_unreadable(&self, found: &CorruptAt) {
+        let CorruptAt { file, at, error } = found;
+        if !found.is_of_the_file() {
+            self.shared.events.noticed(&format!("{error}; the check of this log goes on with the next round"));
+            return;
+        }
         if !self.has_other_copy() {
             let text = "no other replica is in sync, so this one goes on; add a disk that works, and `move` it there";
             self.shared.events.noticed(&format!("{error}; {text}"));

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::corruption::file_name;
 use crate::error::{Corruption, LogError};
+use crate::header::is_bad_sector;
 use crate::record::{DecodeError, HEADER_BYTES, Position, RECORD_BYTES_MAX, decode_record, le_u32};
 use crate::segment::Segment;
 use crate::segment_header::SEGMENT_HEADER_BYTES;
@@ -43,6 +44,17 @@ pub struct CorruptAt {
     pub file: String,
     pub at: u64,
     pub error: LogError,
+}
+
+impl CorruptAt {
+    /// Whether the file is at fault. It is not where the process has no memory or no file left, or where a newer version wrote the record.
+    #[must_use]
+    pub fn is_of_the_file(&self) -> bool {
+        match &self.error {
+            LogError::Io { source, .. } => is_bad_sector(source) || source.kind() == std::io::ErrorKind::NotFound,
+            error => matches!(error, LogError::Corrupt { .. }),
+        }
+    }
 }
 
 impl ScrubTicket {
@@ -126,5 +138,29 @@ impl ScrubPlace {
             std::cmp::Ordering::Equal if segment.edition() != self.edition => Some(SEGMENT_HEADER_BYTES),
             std::cmp::Ordering::Equal => Some(self.offset.max(SEGMENT_HEADER_BYTES)).filter(|&offset| offset < end),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn only_what_lies_on_the_disk_is_corrupt() {
+        let path = Path::new("msgs.0000000001");
+        let is_corrupt = |error| CorruptAt { file: String::new(), at: 64, error }.is_of_the_file();
+        let is_corrupt_after = |code| is_corrupt(LogError::io("open", path, Error::from_raw_os_error(code)));
+
+        assert!(is_corrupt(LogError::corrupt(path, 64, Corruption::Short)));
+        for code in [libc::EIO, libc::ENOENT] {
+            assert!(is_corrupt_after(code), "{code}");
+        }
+        for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES] {
+            assert!(!is_corrupt_after(code), "{code}");
+        }
+        assert!(!is_corrupt(LogError::newer_record(path, 64)));
     }
 }
