@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +10,7 @@ import pytest
 
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
+from penstock.cluster.shard_calls import ShardReport
 from penstock.kit.clock import SystemClock
 from penstock.model.errors import StorageError, Thing
 from penstock.node.in_cluster.corrupt_log import AGAIN_S, Repairs, is_marked
@@ -27,13 +29,14 @@ class FakeClock(SystemClock):
 
 
 class World:
-    """A shard that another broker leads."""
+    """A shard that another broker leads, by its record, and as that broker says."""
 
     name = BrokerName("mq-0")
 
     def __init__(self) -> None:
         self.me = self
         self.fails = False
+        self.led: int | None = 5
 
     async def read_record(self, shard: str) -> ShardRecord:
         assert shard == SHARD
@@ -42,15 +45,19 @@ class World:
         leader = Leader(broker="mq-1", replica=LEADER, boot=1)
         return ShardRecord(epoch=5, leader=leader, in_sync=(LEADER,), replicas={LEADER: "mq-1"}, min_in_sync=1)
 
-    def is_connected(self, broker: BrokerName) -> bool:
-        return broker == "mq-1"
+    async def ask(self, leader: BrokerName, shards: Sequence[str]) -> Sequence[ShardReport]:
+        assert (leader, shards) == ("mq-1", [SHARD])
+        return () if self.led is None else (ShardReport(SHARD, self.led, 900, {}),)
+
+    def repairs(self, clock: SystemClock | None = None) -> Repairs:
+        return Repairs(cast(ClusterHost, self), self.ask, clock or FakeClock())
 
 
 def test_a_log_is_set_aside_once_in_a_while(tmp_path: Path) -> None:
     """A disk that corrupts each copy would be filled by copies for ever."""
     directory, clock = folder(tmp_path), FakeClock()
     (directory / "replica").unlink()  # one that cannot be read is not asked for
-    repairs = Repairs(cast(ClusterHost, World()), clock)
+    repairs = World().repairs(clock)
 
     async def run() -> None:
         assert await repairs.may_begin_anew(SHARD, directory)
@@ -69,7 +76,19 @@ def test_without_the_coordinator_nothing_is_set_aside(tmp_path: Path) -> None:
     world = World()
     world.fails = True
 
-    assert not asyncio.run(Repairs(cast(ClusterHost, world), FakeClock()).may_begin_anew(SHARD, folder(tmp_path)))
+    assert not asyncio.run(world.repairs().may_begin_anew(SHARD, folder(tmp_path)))
+
+
+@pytest.mark.parametrize("led", [None, 4, 6])
+def test_a_broker_that_leads_by_the_record_alone_is_no_leader(tmp_path: Path, led: int | None) -> None:
+    """It was killed, and its own log is corrupt, too: each of the two logs may have what the other one lost."""
+    world = World()
+    (directory := folder(tmp_path)).joinpath("replica").unlink()
+    assert asyncio.run(world.repairs().may_begin_anew(SHARD, directory))
+
+    world.led = led
+
+    assert not asyncio.run(world.repairs().may_begin_anew(SHARD, directory))
 
 
 def test_a_disk_without_room_for_both_keeps_no_corrupt_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +96,7 @@ def test_a_disk_without_room_for_both_keeps_no_corrupt_log(tmp_path: Path, monke
     (directory / "replica").unlink()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
 
-    asyncio.run(Repairs(cast(ClusterHost, World()), FakeClock()).set_aside(SHARD, directory))
+    asyncio.run(World().repairs().set_aside(SHARD, directory))
 
     assert names(directory) == sorted(OTHERS)
     assert names(tmp_path / SET_ASIDE) == []
@@ -85,7 +104,7 @@ def test_a_disk_without_room_for_both_keeps_no_corrupt_log(tmp_path: Path, monke
 
 def test_the_newest_corrupt_log_of_a_shard_is_kept(tmp_path: Path) -> None:
     directory, clock = folder(tmp_path), FakeClock()
-    repairs = Repairs(cast(ClusterHost, World()), clock)
+    repairs = World().repairs(clock)
     (directory / "replica").unlink()
     for content in ("first", "second"):
         for name in OF_A_LOG[1:]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from penstock.cluster.host import ClusterHost
-from penstock.cluster.repairing import begins_anew
+from penstock.cluster.repairing import leader_to_ask, leads_by
 from penstock.kit.clock import Clock
 from penstock.kit.logging import logger
 from penstock.model.errors import StorageError
-from penstock.native import read_replica
+from penstock.native import ReplicaIdentity, read_replica
+from penstock.node.in_cluster.leaving import AskLeader
 from penstock.storage.setting_aside import OF_A_LOG, forget_corrupt, set_aside_corrupt
 
 AGAIN_S: Final = 600.0
@@ -26,8 +27,9 @@ _log = logger("cluster")
 class Repairs:
     """The repairs of one replica's log."""
 
-    def __init__(self, host: ClusterHost, clock: Clock) -> None:
+    def __init__(self, host: ClusterHost, ask_leader: AskLeader, clock: Clock) -> None:
         self._host = host
+        self._ask_leader = ask_leader
         self._clock = clock
         self._last: float | None = None
 
@@ -40,12 +42,16 @@ class Repairs:
             record = await self._host.read_record(shard)
         except StorageError:
             return False
-        return begins_anew(record, await identity_of(directory), self._host.me.name, self._host.is_connected)
+        leader = leader_to_ask(record, await identity_of(directory), self._host.me.name)
+        if record is None or leader is None:
+            return False
+        return leads_by(record, await self._ask_leader(leader, [shard]))
 
     async def set_aside(self, shard: str, directory: Path) -> None:
         """Move the log away; the replica is closed. Raises StorageError."""
         self._last = self._clock.monotonic()
-        place = await asyncio.to_thread(_set_aside, directory, await identity_of(directory) or "unknown")
+        identity = await identity_of(directory)
+        place = await asyncio.to_thread(_set_aside, directory, "unknown" if identity is None else identity.replica)
         _log.error(
             "corrupt log set aside: its replica begins anew with a copy of the leader's; check the disk",
             shard=shard,
@@ -53,12 +59,12 @@ class Repairs:
         )
 
 
-async def identity_of(directory: Path) -> str | None:
+async def identity_of(directory: Path) -> ReplicaIdentity | None:
+    """Return the replica that a folder has; None where that cannot be read."""
     try:
-        identity = await asyncio.to_thread(read_replica, str(directory))
+        return await asyncio.to_thread(read_replica, str(directory))
     except StorageError:
         return None
-    return None if identity is None else identity.replica
 
 
 def is_marked(directory: Path) -> bool:

@@ -91,7 +91,7 @@ class ShardReplica:
         self._brokers = tuple(place.brokers)
         """The brokers that are to have a replica."""
         self._is_placed_anew = asyncio.Event()
-        self._repairs = Repairs(around.host, SystemClock())
+        self._repairs = Repairs(around.host, around.ask_leader, SystemClock())
 
     def place_on(self, brokers: Sequence[BrokerName]) -> None:
         """Hear which brokers are to have a replica from now on."""
