@@ -57,12 +57,11 @@ def forget_corrupt(directory: Path) -> None:
         raise _failed(directory, error) from error
 
 
-def complete(directory: Path) -> None:
-    """Complete a move that was interrupted. Blocks. Raises StorageError."""
+def complete(directory: Path) -> list[Path]:
+    """Complete a move that was interrupted, and return where the log is. Blocks. Raises StorageError."""
     data, name = _named(directory)
     try:
-        for moving in (data / SET_ASIDE).glob(f"{name}.*{_MOVING}"):
-            _move(directory, moving)
+        return [_move(directory, moving) for moving in (data / SET_ASIDE).glob(f"{name}.*{_MOVING}")]
     except OSError as error:
         raise _failed(directory, error) from error
 

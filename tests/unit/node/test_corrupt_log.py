@@ -1,24 +1,34 @@
 """The log of a replica that its disk has corrupted: set aside once another broker leads, and not again and again."""
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 
-from penstock.cluster.host import ClusterHost
+from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.cluster.shard_calls import ShardReport
 from penstock.kit.clock import SystemClock
-from penstock.model.errors import StorageError, Thing
+from penstock.model.errors import CorruptError, StorageError, Thing
+from penstock.model.names import VhostName
+from penstock.native import Engine, ReplicaIdentity, ReplicaRole
+from penstock.node.in_cluster import corrupt_log, shard_replica
 from penstock.node.in_cluster.corrupt_log import AGAIN_S, Repairs, is_marked
-from penstock.storage.setting_aside import SET_ASIDE
+from penstock.node.in_cluster.log_copies import LogCopies
+from penstock.node.in_cluster.shard_replica import ReplicaSurroundings, ShardPlace, ShardReplica
+from penstock.storage.setting_aside import SET_ASIDE, set_aside_corrupt
 from support.log_folder import OF_A_LOG, OTHERS, folder, names
 
 SHARD = "shop.0.1"
-LEADER = "b" * 32
+MINE, LEADER = "a" * 32, "b" * 32
+SECONDS_MAX: Final = 60
+"""Only ends a test that would otherwise never end."""
 
 
 class FakeClock(SystemClock):
@@ -100,6 +110,83 @@ def test_a_disk_without_room_for_both_keeps_no_corrupt_log(tmp_path: Path, monke
 
     assert names(directory) == sorted(OTHERS)
     assert names(tmp_path / SET_ASIDE) == []
+
+
+def test_an_attempt_that_failed_on_the_way_is_completed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full for a moment."""
+    directory, repairs = folder(tmp_path), World().repairs()
+    rename = Path.rename
+
+    def identity(directory: str) -> ReplicaIdentity | None:
+        return ReplicaIdentity(replica=MINE, promised=5) if (Path(directory) / "replica").exists() else None
+
+    monkeypatch.setattr(corrupt_log, "read_replica", identity)
+
+    def fails(file: Path, target: Path) -> Path:
+        if file.name == "manifest":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return rename(file, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", fails)
+        with pytest.raises(StorageError, match="No space left"):
+            asyncio.run(repairs.set_aside(SHARD, directory))
+
+    asyncio.run(repairs.set_aside(SHARD, directory))
+
+    assert names(directory) == sorted(OTHERS)
+    (kept,) = (tmp_path / SET_ASIDE).iterdir()
+    assert kept.name == f"0123.{MINE}.corrupt"
+    assert names(kept) == sorted(OF_A_LOG)
+
+
+class CorruptWorld(World):
+    """Its replica has a corrupt log until that is set aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_begun_anew = asyncio.Event()
+
+    async def open(self, _: str, directory: Path, *__: Any) -> Any:
+        if (directory / "manifest").exists():
+            raise CorruptError(Thing("replica", str(directory)), "has a corrupt log", "check the disk")
+        self.is_begun_anew.set()
+        return SimpleNamespace(role=ReplicaRole(), changed=asyncio.Event())
+
+    async def place(self, *_: Any) -> None:
+        """Be told of the brokers."""
+
+
+def test_a_log_that_could_not_be_set_aside_is_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (directory := folder(tmp_path)).joinpath("replica").unlink()
+    monkeypatch.setattr(corrupt_log, "AGAIN_S", 0.0)
+    monkeypatch.setattr(shard_replica, "HALTED_S", 0.01)
+    is_full = True
+
+    def fails_once(directory: Path, replica: str) -> Path:
+        nonlocal is_full
+        if is_full:
+            is_full = False
+            raise StorageError(Thing("log", str(directory)), "cannot be set aside: No space left", "free some")
+        return set_aside_corrupt(directory, replica)
+
+    monkeypatch.setattr(corrupt_log, "set_aside_corrupt", fails_once)
+
+    async def scenario() -> None:
+        world = CorruptWorld()
+        around = ReplicaSurroundings(
+            cast(ClusterHost, world), cast(Engine, None), ReplicaOptions(), cast(LogCopies, None), world.ask
+        )
+        place = ShardPlace(VhostName("shop"), SHARD, 0, SHARD, directory, (world.name,))
+        replica = ShardReplica(around, place, lambda: None)
+        running = asyncio.ensure_future(replica.run())
+        await world.is_begun_anew.wait()
+        assert replica.fault is None
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), SECONDS_MAX))
 
 
 def test_the_newest_corrupt_log_of_a_shard_is_kept(tmp_path: Path) -> None:

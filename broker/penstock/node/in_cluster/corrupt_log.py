@@ -16,7 +16,7 @@ from penstock.kit.logging import logger
 from penstock.model.errors import StorageError
 from penstock.native import ReplicaIdentity, read_replica
 from penstock.node.in_cluster.leaving import AskLeader
-from penstock.storage.setting_aside import OF_A_LOG, forget_corrupt, set_aside_corrupt
+from penstock.storage.setting_aside import OF_A_LOG, complete, forget_corrupt, set_aside_corrupt
 
 AGAIN_S: Final = 600.0
 """A disk that corrupts the copy, too, gets the next one after this time."""
@@ -75,7 +75,8 @@ def is_marked(directory: Path) -> bool:
 def _set_aside(directory: Path, identity: str) -> Path | None:
     """Return where the log is now; None if it is deleted."""
     forget_corrupt(directory)
-    place = set_aside_corrupt(directory, identity)
+    # An attempt before this one may have failed after its first step.
+    place = next(iter(complete(directory)), None) or set_aside_corrupt(directory, identity)
     size = sum(path.stat().st_size for path in place.iterdir())
     if shutil.disk_usage(directory.parent).free > size + size // 4:
         return place

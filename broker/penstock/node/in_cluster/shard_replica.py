@@ -101,7 +101,7 @@ class ShardReplica:
             self.hosted.wake()
 
     async def run(self) -> None:
-        """Have a replica while this broker is to have one. It ends when the log cannot be opened, nor replaced."""
+        """Have a replica while this broker is to have one. It ends when a log that is not corrupt cannot be opened."""
         wait_s = DELETE_S_MIN
         while True:
             self._is_placed_anew.clear()
@@ -114,8 +114,7 @@ class ShardReplica:
                 is_deleted = await delete_left(self._host, self._ask, self.place.shard, self.place.directory)
             except CorruptError as fault:
                 self._fail("replica not opened", fault)
-                if not await self._begin_anew():
-                    return
+                await self._begin_anew()
                 continue
             except FaultError as fault:
                 self._fail("replica not opened", fault)
@@ -247,24 +246,22 @@ class ShardReplica:
             await self._host.close(replica)
             raise CorruptError(Thing("replica", str(place.directory)), "has a corrupt log", "check the disk")
 
-    async def _begin_anew(self) -> bool:
-        """Set the corrupt log aside as soon as another broker leads, or return when the shard is placed anew.
-
-        Return False if that is not possible.
-        """
+    async def _begin_anew(self) -> None:
+        """Set the corrupt log aside as soon as another broker leads, or return when the shard is placed anew."""
         place = self.place
-        while not await self._repairs.may_begin_anew(place.shard, place.directory):
+        while True:
+            if await self._repairs.may_begin_anew(place.shard, place.directory):
+                try:
+                    await self._repairs.set_aside(place.shard, place.directory)
+                except StorageError as fault:  # the disk may be full: the next try is later
+                    self._fail("corrupt log not set aside", fault)
+                else:
+                    self.fault = None
+                    return
             with suppress(TimeoutError):
                 async with asyncio.timeout(HALTED_S):
                     await self._is_placed_anew.wait()
-                    return True
-        try:
-            await self._repairs.set_aside(place.shard, place.directory)
-        except StorageError as fault:
-            self._fail("corrupt log not set aside", fault)
-            return False
-        self.fault = None
-        return True
+                    return
 
 
 def turn_of(broker: BrokerName, shard: str, founders: Sequence[BrokerName]) -> int:
