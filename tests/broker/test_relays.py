@@ -1,6 +1,7 @@
 """Clients that follow no leader, at each broker of a cluster: the brokers that do not lead relay them."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -17,6 +18,7 @@ import penstock
 from hostile.wire import Wire, message
 from penstock.v1 import admin_pb2, messaging_pb2
 from support.broker import Broker
+from support.issuer import Issuer, serving
 from support.plain_client import GUEST, SECONDS_MAX, Call, PlainClient, plain_client, refusal_of
 from support.serving_cluster import NAMES, ServingCluster
 from support.waiting import eventually
@@ -25,11 +27,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LEADER = "penstock-leader"
 FILES = ("certificate", "key")
 MIB = 1 << 20
+EVERYTHING = "mq.configure:*/* mq.write:*/* mq.read:*/*"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingCluster]:
-    with ServingCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+def issuer() -> Iterator[Issuer]:
+    with serving() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def cluster(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingCluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    tokens = f'jwt_issuer = "{issuer.url}"\njwt_audience = "mq"\njwt_clock_skew_seconds = 0\n'
+    (folder / "settings.toml").write_text(f'auth_backends = "local, jwt"\n{tokens}')
+    with ServingCluster(folder, "--config", str(folder / "settings.toml")) as cluster:
         cluster.until_all_in_sync()
         yield cluster
 
@@ -150,6 +162,37 @@ def test_an_exclusive_queue_that_a_client_declares_at_any_broker_is_its_own(othe
         return isinstance(refusal_of(lambda: client.get("own")), penstock.NotFoundError)
 
     eventually(is_gone, True, SECONDS_MAX)
+
+
+def test_a_relayed_stream_goes_on_with_a_newer_token(issuer: Issuer, other: Broker) -> None:
+    first, second = ((("authorization", f"Bearer {issuer.token(time.time() + more, EVERYTHING)}"),) for more in (3, 60))
+    request = admin_pb2.RefreshTokenRequest()
+    with plain_client(other.address, first) as client, plain_client(other.address, second) as another:
+        client.declare("renewed")
+        publishing = client.publishing()
+        publishing.publish("renewed", b"1")
+        publishing.until_confirmed(1)
+        without_streams = refusal_of(lambda: another.ask(another.admin.RefreshToken, request))
+        assert isinstance(without_streams, penstock.PreconditionFailedError)
+
+        client.metadata = second
+        assert client.ask(client.admin.RefreshToken, request).expires_at_ms > 0
+
+        another.metadata = first
+        eventually(lambda: is_refused(another), True, SECONDS_MAX)
+        publishing.publish("renewed", b"2")
+        publishing.until_confirmed(1)
+        publishing.end()
+        assert list(publishing.answers) == []
+
+
+def is_refused(client: PlainClient) -> bool:
+    """Return whether the credentials of a client count no more."""
+    try:
+        client.get("renewed")
+    except grpc.RpcError:
+        return True
+    return False
 
 
 def test_refusals_are_those_of_the_leader(cluster: ServingCluster, other: Broker) -> None:

@@ -110,9 +110,10 @@ fn decide(calls: &Calls, leader: &Led, addresses: &Mutex<Vec<String>>, refreshed
             let led_by = *leader.lock().unwrap();
             reply.send(match (&call.request, led_by) {
                 _ if call.caller.authorization != "anna" => Err(Refusal::new(Kind::Unauthenticated, "wrong user")),
-                (CallRequest::Unary { method, payload }, _) if method == "RefreshToken" => {
+                (CallRequest::Unary { method, payload }, led_by) if method == "RefreshToken" => {
                     *refreshed.lock().unwrap() += 1;
-                    Ok(Answer::Payload(payload.to_vec()))
+                    let no_streams = || Refusal::new(Kind::PreconditionFailed, "no stream has a token");
+                    if led_by.is_none() { Ok(Answer::Payload(payload.to_vec())) } else { Err(no_streams()) }
                 }
                 (CallRequest::OpenPublish { .. } | CallRequest::Unary { .. }, Some(leader)) => Err(not_led(leader)),
                 (CallRequest::Unary { payload, .. }, None) => Ok(Answer::Payload(payload.to_vec())),
@@ -447,8 +448,8 @@ fn a_new_token_is_shown_to_the_leader_as_well() {
     let (other, leader, ways) = pair();
     let mut client = Client::of(&other);
     let refreshed = || (*other.refreshed.lock().unwrap(), *leader.refreshed.lock().unwrap());
-    client.ask(REFRESH, Vec::new()).unwrap();
-    assert_eq!(refreshed(), (1, 0));
+    let refused = client.ask(REFRESH, Vec::new()).unwrap_err();
+    assert_eq!((refused.code(), refreshed()), (Code::FailedPrecondition, (1, 0)));
     client.purge(vec![0; 20]).unwrap();
 
     client.ask(REFRESH, Vec::new()).unwrap();

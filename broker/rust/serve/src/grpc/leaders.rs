@@ -28,7 +28,7 @@ type Io = TokioIo<Box<dyn Duplex>>;
 type Key = (u64, String);
 
 /// A connection, once it is there. Calls that need it meanwhile wait.
-type Slot = Arc<tokio::sync::Mutex<Option<SendRequest<Body>>>>;
+pub(crate) type Slot = Arc<tokio::sync::Mutex<Option<SendRequest<Body>>>>;
 
 /// See the module.
 #[derive(Clone, Default)]
@@ -61,22 +61,14 @@ impl Leaders {
         Ok(open)
     }
 
-    /// The connections that a client has to leaders.
-    pub async fn all_of(&self, peer: &Peer) -> Vec<SendRequest<Body>> {
+    /// The connections that a client has to leaders, by the leaders' names.
+    pub fn all_of(&self, peer: &Peer) -> Vec<(String, Slot)> {
         let first = (peer.connection, String::new());
-        let slots: Vec<Slot> = {
-            let slots = lock(&self.0);
-            slots
-                .range(first..)
-                .take_while(|(key, _)| key.0 == peer.connection)
-                .map(|(_, slot)| Arc::clone(slot))
-                .collect()
-        };
-        let mut found = Vec::new();
-        for slot in slots {
-            found.extend(slot.lock().await.clone());
-        }
-        found
+        lock(&self.0)
+            .range(first..)
+            .take_while(|(key, _)| key.0 == peer.connection)
+            .map(|(key, slot)| (key.1.clone(), Arc::clone(slot)))
+            .collect()
     }
 
     /// Where the connection is, or will be, as long as the client's is open.

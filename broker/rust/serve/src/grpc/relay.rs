@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use http::header::HeaderValue;
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, Method, Uri};
@@ -30,7 +30,7 @@ use tower_service::Service;
 
 use crate::grpc::forwarded::{Begun, Cut, Downwards, STATUS, Upwards, broken, trailers};
 use crate::grpc::late::{Late, Next, next, without_headers};
-use crate::grpc::leaders::Leaders;
+use crate::grpc::leaders::{Leaders, Slot};
 use crate::grpc::recorded::{Recording, record};
 use crate::grpc::responses::Opened;
 use crate::host::broker::Broker;
@@ -43,6 +43,7 @@ pub(crate) const LEADER: &str = "penstock-leader";
 
 /// The call that shows a new token on a connection, and its request, which has no fields.
 const REFRESH: &str = "/penstock.v1.AdminService/RefreshToken";
+const FAILED_PRECONDITION: &[u8] = b"9";
 const EMPTY_MESSAGE: &[u8] = &[0; 5];
 const REFRESHED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -142,9 +143,8 @@ impl RelayedCall {
         let (mut parts, mut body) = answer.into_parts();
         let Some(opened) = parts.extensions.remove::<Opened>() else {
             self.recording.settle();
-            if self.head.1.path() == REFRESH && !parts.headers.contains_key(STATUS) {
-                // What the leaders answer is no matter of this call.
-                let _ = timeout(REFRESHED_WITHIN, self.refresh()).await;
+            if self.head.1.path() == REFRESH {
+                return self.refresh(http::Response::from_parts(parts, body)).await;
             }
             return http::Response::from_parts(parts, body);
         };
@@ -193,17 +193,32 @@ impl RelayedCall {
         }
     }
 
-    /// Shows the client's new token on its connections to leaders, too, whose streams else end with the old one.
-    async fn refresh(&self) {
-        let RelayedCall { leaders, peer, head: (method, uri, headers), .. } = self;
-        for mut connection in leaders.all_of(peer).await {
-            let message = Some(Frame::data(Bytes::from_static(EMPTY_MESSAGE)));
-            let mut request = http::Request::new(Body::new(Begun { first: message, body: Body::empty() }));
-            *request.method_mut() = method.clone();
-            *request.uri_mut() = whole(uri.clone());
-            *request.headers_mut() = headers.clone();
-            let _ = connection.send_request(request).await;
+    /// Shows the client's new token on its connections to leaders, too, whose streams else end with the old one. A broker without streams
+    /// of the client has refused it: then the answer is that of a leader which has some.
+    async fn refresh(&self, answer: http::Response<Body>) -> http::Response<Body> {
+        let refused = answer.headers().get(STATUS).map(HeaderValue::as_bytes);
+        if refused.is_some_and(|status| status != FAILED_PRECONDITION) {
+            return answer;
         }
+        let leaders = self.leaders.all_of(&self.peer);
+        let asking = leaders.into_iter().map(|(leader, slot)| timeout(REFRESHED_WITHIN, self.refresh_at(leader, slot)));
+        let mut answers = join_all(asking).await.into_iter().filter_map(|answer| answer.ok()?);
+        if refused.is_some() { answers.next().unwrap_or(answer) } else { answer }
+    }
+
+    /// A leader's answer to a new token; `None` when it does not take it.
+    async fn refresh_at(&self, leader: String, slot: Slot) -> Option<http::Response<Body>> {
+        let RelayedCall { peer, head: (method, uri, headers), .. } = self;
+        let mut connection = slot.lock().await.clone()?;
+        let message = Some(Frame::data(Bytes::from_static(EMPTY_MESSAGE)));
+        let mut request = http::Request::new(Body::new(Begun { first: message, body: Body::empty() }));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = whole(uri.clone());
+        *request.headers_mut() = headers.clone();
+        let answer = connection.send_request(request).await.ok()?;
+        let is_taken = !answer.headers().contains_key(STATUS);
+        let account = &peer.state.account;
+        is_taken.then(|| answer.map(|body| Body::new(Downwards::new(body, false, Cut::default(), &leader, account))))
     }
 
     /// The leader's answer; `None` where there is no way to it.
