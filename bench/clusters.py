@@ -73,7 +73,7 @@ def peers() -> Iterator[str]:
     if nats.is_installed():
         yield "NATS is installed: three servers, a stream of three replicas, in the first rows with rates and times"
     else:
-        yield "`nats-server` and `nats` are not installed, so NATS is not measured"
+        yield "NATS is not installed (`nats-server` and `nats`), so it is not measured"
     there = "is installed, but this benchmark has no load for it" if shutil.which("lavinmq") else "is not installed"
     yield f"LavinMQ {there}, so it is not measured"
 

@@ -87,6 +87,7 @@ __all__ = [
     "ReplicaFailed",
     "ReplicaHolder",
     "ReplicaIdentity",
+    "RelayOrigin",
     "ReplicaPosition",
     "ReplicaRole",
     "ReplicaStanding",
@@ -1035,7 +1036,7 @@ class Server:
     def consumers(self) -> list[OpenConsumer]:
         """Return the open consumers, oldest first."""
 
-    def origin_of(self, connection: int) -> tuple[int, int] | None:
+    def origin_of(self, connection: int) -> RelayOrigin | None:
         """Return whose exclusive queues a relayed connection may use: the number of its broker, and its number there."""
 
     def close_connection(self, connection: int) -> bool:
@@ -1110,6 +1111,14 @@ class ReplicaIdentity:
     replica: str
     promised: int
     def __new__(cls, *, replica: str, promised: int) -> Self: ...
+
+@final
+class RelayOrigin:
+    """The connection of a client that a broker relays: the broker's number, and that of the connection there."""
+
+    broker: int
+    connection: int
+    def __new__(cls, *, broker: int, connection: int) -> Self: ...
 
 @final
 class ReplicaPosition:

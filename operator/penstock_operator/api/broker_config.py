@@ -44,6 +44,7 @@ OWNED: Final = {
     "cluster_tls_key": "the operator runs one broker for each Cluster; leave it out",
     "cluster_tls_ca": "the operator runs one broker for each Cluster; leave it out",
     "cluster_tls_name": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_scrub_hours": "the operator runs one broker for each Cluster; leave it out",
 }
 """Settings that the operator sets, with what to do instead."""
 
@@ -259,5 +260,8 @@ class BrokerConfig(Model):
         None, description="Refused: the operator runs one broker for each Cluster; leave it out."
     )
     cluster_tls_name: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_scrub_hours: Setting | None = Field(
         None, description="Refused: the operator runs one broker for each Cluster; leave it out."
     )

@@ -14,6 +14,7 @@ from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
 from penstock.cluster.translation import broker_number
 from penstock.model.names import ConnectionId
+from penstock.native import RelayOrigin
 from penstock.node.in_cluster import metadata as module
 from penstock.node.in_cluster.metadata import Metadata
 
@@ -76,7 +77,10 @@ def test_a_question_after_one_that_nobody_answered_is_asked_again(monkeypatch: p
 def test_a_relayed_connection_has_the_number_that_it_has_where_it_is_relayed_from() -> None:
     metadata = metadata_of(SilentAsker())
     metadata.state.brokers[BrokerName("mq-1")] = BrokerPut(BrokerName("mq-1"), 1, 7, False, Addresses())
-    origins = {ConnectionId(5): (broker_number("mq-1"), 40), ConnectionId(6): (broker_number("mq-9"), 40)}
+    origins = {
+        ConnectionId(5): RelayOrigin(broker=broker_number("mq-1"), connection=40),
+        ConnectionId(6): RelayOrigin(broker=broker_number("mq-9"), connection=40),
+    }
     metadata.origin_of = origins.get
 
     assert metadata.number_of(ConnectionId(4)) == connection_in_cluster(ConnectionId(4), 1)

@@ -17,7 +17,7 @@ from penstock.cluster.translation import broker_number
 from penstock.metadata.commands import ConnectionClosed, QueueUnused
 from penstock.model.errors import FaultError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
-from penstock.native import QueueCounts
+from penstock.native import QueueCounts, RelayOrigin
 from penstock.node.in_cluster.shared_question import SharedQuestion
 
 COMMAND_S: Final = 15.0
@@ -30,7 +30,7 @@ CLEANING: Final = (ConnectionClosed, QueueUnused)
 CountsOf = Callable[[BrokerName, VhostName, Sequence[QueueName]], Coroutine[Any, Any, Mapping[QueueName, QueueCounts]]]
 
 
-OriginOf = Callable[[ConnectionId], tuple[int, int] | None]
+OriginOf = Callable[[ConnectionId], RelayOrigin | None]
 
 
 def _no_origin(_: ConnectionId) -> None:
@@ -115,9 +115,9 @@ class Metadata:
         origin = self.origin_of(connection)
         if origin is None:
             return connection_in_cluster(connection, self._session())
-        number, there = origin
+        number, there = origin.broker, ConnectionId(origin.connection)
         sessions = (each.session for name, each in self.state.brokers.items() if broker_number(name) == number)
-        return connection_in_cluster(ConnectionId(there), next(sessions, 0))
+        return connection_in_cluster(there, next(sessions, 0))
 
     def addresses_of(self, broker: BrokerName) -> Addresses:
         """Return where a broker serves clients, as it said when it joined."""

@@ -39,6 +39,7 @@ records! {
     LogReplaced { shard: Vec<u8> }
     NodeNotice { text: String }
     PeerChanged { broker: u64, is_connected: bool }
+    RelayOrigin { broker: u64, connection: u64 }
     PeerMessage { broker: u64, shard: Vec<u8>, content: Vec<u8> }
     ReadAsked { shard: Vec<u8>, read: u64 }
     ChangeAsked { shard: Vec<u8>, change: u64, base: u64, record: ShardState }

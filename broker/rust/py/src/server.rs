@@ -12,6 +12,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::calls::PyCall;
+use crate::cluster_records::RelayOrigin;
 use crate::engine::PyEngine;
 use crate::records::{NamedCertificate, UsageLimits};
 
@@ -167,9 +168,9 @@ impl PyServer {
     }
 
     /// The connection whose exclusive queues another one may use, which its broker relays: that broker's number, and its own there.
-    fn origin_of(&self, connection: u64) -> Option<(u64, u64)> {
+    fn origin_of(&self, connection: u64) -> Option<RelayOrigin> {
         let origin = self.server.calls().origin_of(connection)?;
-        Some((origin.broker, origin.connection))
+        Some(RelayOrigin { broker: origin.broker, connection: origin.connection })
     }
 
     fn close_connection(&self, connection: u64) -> bool {
