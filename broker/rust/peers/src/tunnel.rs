@@ -2,7 +2,8 @@
 //!
 //! Invariants: a side sends no more bytes than the other one has granted, and grants no more than its window has room for. So what has
 //! come and was not read is bounded for each relay, and a relay whose bytes are not read holds up neither another one nor the
-//! connection. Whoever sends more than it was granted has its relay broken.
+//! connection. Whoever sends more than it was granted has its relay broken. Small messages are joined, so that a client that sends
+//! single bytes takes no more memory than their number.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Result};
@@ -25,6 +26,9 @@ use crate::session::text_of;
 const LINGER: Duration = Duration::from_secs(1);
 /// The bytes of one message, at most.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Messages of fewer bytes are joined while they are not read.
+const SMALL_BYTES: usize = 1 << 10;
 
 /// What a relay carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ struct State {
     is_gone: bool,
     /// Bytes that came and were not read.
     unread: VecDeque<Bytes>,
+    /// The last of them, of small messages.
+    joined: BytesMut,
     unread_bytes: usize,
     /// What the other side may still send, also as far as it does not know that yet.
     granted: usize,
@@ -90,6 +96,7 @@ pub(crate) fn tunnel(seat: Seat) -> (Tunnel, Outgoing, Receiver) {
         incoming: Incoming::Open,
         is_gone: false,
         unread: VecDeque::new(),
+        joined: BytesMut::new(),
         unread_bytes: 0,
         granted: WINDOW_BYTES_MIN,
         unsaid: 0,
@@ -132,11 +139,28 @@ impl State {
                 Some(rest) => {
                     self.granted = rest;
                     self.unread_bytes += bytes.len();
-                    self.unread.push_back(bytes);
+                    self.keep(bytes);
                     wake(&mut self.reader);
                 }
                 None => self.end(Incoming::Failed("the other broker sent more than it was granted".to_owned())),
             },
+        }
+    }
+
+    /// Keeps bytes until they are read.
+    fn keep(&mut self, bytes: Bytes) {
+        if bytes.len() < SMALL_BYTES {
+            self.joined.extend_from_slice(&bytes);
+        } else {
+            self.close_joined();
+            self.unread.push_back(bytes);
+        }
+    }
+
+    /// Nothing more is joined with what is there.
+    fn close_joined(&mut self) {
+        if !self.joined.is_empty() {
+            self.unread.push_back(std::mem::take(&mut self.joined).freeze());
         }
     }
 
@@ -151,6 +175,9 @@ impl State {
 
     fn read(&mut self, into: &mut ReadBuf<'_>) -> usize {
         let before = into.remaining();
+        if self.unread.is_empty() {
+            self.close_joined();
+        }
         while let Some(first) = self.unread.front_mut() {
             let count = first.len().min(into.remaining());
             into.put_slice(first.get(..count).unwrap_or_default());
@@ -159,6 +186,9 @@ impl State {
                 break;
             }
             self.unread.pop_front();
+            if self.unread.is_empty() {
+                self.close_joined();
+            }
         }
         let count = before - into.remaining();
         self.unread_bytes -= count;
@@ -243,7 +273,7 @@ impl Drop for Tunnel {
     fn drop(&mut self) {
         let mut state = lock(&self.0.0);
         (state.is_shut, state.is_left) = (true, true);
-        state.unread = VecDeque::new();
+        (state.unread, state.joined) = (VecDeque::new(), BytesMut::new());
         wake(&mut state.sender);
         wake(&mut state.receiver);
     }
@@ -378,6 +408,28 @@ mod tests {
         let broken = tunnel.read(&mut [0]).await.unwrap_err();
         assert_eq!(broken.to_string(), "the other broker sent more than it was granted");
         assert_eq!(outgoing.next().now_or_never(), Some(None));
+    }
+
+    #[tokio::test]
+    async fn messages_of_single_bytes_take_little_memory_and_come_in_order() {
+        let (mut tunnel, _outgoing, receiver) = parts();
+        let one = |number: usize| Message::Bytes(vec![u8::try_from(number % 251).unwrap()].into());
+        let large = || Message::Bytes(vec![251; SMALL_BYTES].into());
+        let (first, second): (Vec<_>, Vec<_>) = ((0..9000).map(one).collect(), (9000..10_000).map(one).collect());
+
+        receive(receiver, first.into_iter().chain([large()]).chain(second)).await;
+
+        assert_eq!(lock(&tunnel.0.0).unread.len(), 2);
+        let mut read = Vec::new();
+        while read.len() < 10_000 + SMALL_BYTES {
+            let mut part = [0; 700];
+            let count = tunnel.read(&mut part).await.unwrap();
+            read.extend_from_slice(&part[..count]);
+        }
+        let large: Vec<_> = read.splice(9000..9000 + SMALL_BYTES, []).collect();
+        assert_eq!(large, [251; SMALL_BYTES]);
+        assert!(read.iter().enumerate().all(|(number, byte)| usize::from(*byte) == number % 251));
+        assert_eq!(lock(&tunnel.0.0).unread_bytes, 0);
     }
 
     #[tokio::test]
