@@ -1,7 +1,7 @@
 """Clients of AMQP at any broker of a cluster, which relays them to the leader, also after another one leads."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
 
@@ -285,3 +285,32 @@ def test_clients_of_other_brokers_connect_again_when_the_leader_is_killed(cluste
 
     for client in others:
         assert client.codes == {320}, client.failures
+
+
+def test_a_client_at_any_broker_hears_that_its_virtual_host_is_deleted(cluster: ServingCluster) -> None:
+    # It is the last test of the cluster: the coordinator keeps the records of shards that are deleted.
+    with penstock.connect(cluster.brokers[cluster.leader()].uri()) as root:
+        root.admin.create_vhost("brief")
+        root.admin.set_permission("guest", "brief", configure="", write="", read="")
+        with open_at_each(cluster, "brief") as connections:
+            root.admin.delete_vhost("brief")
+            for connection in connections:
+                with pytest.raises(AMQPConnectionError, match="vhost 'brief' is deleted"):
+                    connection.process_data_events(SECONDS_MAX)
+
+
+@contextmanager
+def open_at_each(cluster: ServingCluster, vhost: str) -> Iterator[list[pika.BlockingConnection]]:
+    """Connect at each broker, once it has heard of the permission."""
+    with ExitStack() as opened:
+        connections: list[pika.BlockingConnection] = []
+
+        def is_open(name: str) -> bool:
+            with suppress(AMQPConnectionError):
+                connections.append(opened.enter_context(open_at(cluster, name, vhost)))
+                return True
+            return False
+
+        for name in NAMES:
+            eventually(partial(is_open, name), True, SECONDS_MAX)
+        yield connections

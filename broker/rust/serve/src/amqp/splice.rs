@@ -14,11 +14,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::errors::{leader_gone, led_elsewhere, of_end, shutdown};
+use super::errors::{leader_gone, led_elsewhere, of_end, of_user, shutdown};
 use super::flow::{Cut, Flow, Side, Watch};
 use super::relay::Relayed;
 use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Part, Share};
+use crate::host::refusal::{Kind, Refusal};
 use crate::host::relay::Duplex;
 use crate::host::rights::{Rights, until_refused};
 use crate::host::stopping::until_stopped;
@@ -53,8 +54,8 @@ pub(super) struct Splice {
 enum End {
     ByClient,
     ByLeader,
-    /// Another broker leads, and that one may not know it yet.
-    LedElsewhere,
+    /// Another broker leads, and that one may not know it yet; or the virtual host is gone.
+    Refused(Refusal),
     Here(Ended),
     Stopping,
 }
@@ -94,7 +95,7 @@ impl Splice {
         let end = tokio::select! {
             end = poll_fn(|cx| self.poll(&mut socket, cx)) => end,
             () = until_stopped(&mut stopping) => End::Stopping,
-            _ = until_refused(&mut rights) => End::LedElsewhere,
+            refused = until_refused(&mut rights) => End::Refused(refused),
         };
         let exception = match end {
             End::ByClient => {
@@ -102,7 +103,8 @@ impl Splice {
                 return self.say_to_leader().await;
             }
             End::ByLeader => Some(leader_gone(&self.leader, &self.vhost)),
-            End::LedElsewhere => Some(led_elsewhere(&self.vhost)),
+            End::Refused(refused) if refused.kind == Kind::LedElsewhere => Some(led_elsewhere(&self.vhost)),
+            End::Refused(refused) => Some(of_user(&refused)),
             End::Here(ended) => of_end(ended),
             End::Stopping => Some(shutdown()),
         };
