@@ -324,6 +324,26 @@ fn a_client_hears_that_another_broker_leads_also_when_its_own_leader_says_nothin
 }
 
 #[test]
+fn a_client_that_waits_for_a_leader_which_says_nothing_goes_to_the_next_one() {
+    let (broker, listener, relays) = start_with_test();
+    let mut client = Client::connect(&broker);
+    client.log_in(b"\0anna\0secret");
+    client.expects(0, Method::ConnectionTune { channel_max: 2047, frame_max: 131_072, heartbeat: 60 });
+    client.says(0, Method::ConnectionTuneOk { channel_max: 2047, frame_max: 131_072, heartbeat: 0 });
+    client.says(0, Method::ConnectionOpen { virtual_host: Name::cut("/") });
+    let silent = listener.accept().unwrap();
+
+    *broker.decider.leader.lock().unwrap() = Some("mq-2".to_owned());
+    broker.server.calls().recheck(None, Some("/"));
+
+    broker.until(|_| relays.tries.load(Ordering::Acquire) == 2);
+    let leader = serve_entry(&listener);
+    client.expects(0, Method::ConnectionOpenOk {});
+    drop((silent, leader));
+    broker.stop();
+}
+
+#[test]
 fn the_stop_of_the_leader_reaches_a_relayed_client() {
     let pair = Pair::start();
     let mut client = Client::open(&pair.here, 0);

@@ -15,7 +15,7 @@ use crate::amqp::errors::exception_of;
 use crate::amqp::relay::{self, LogIn, Opened, Relayed};
 use crate::host::calls::{Call, CallRequest};
 use crate::host::refusal::Kind;
-use crate::host::rights::Question;
+use crate::host::rights::{Question, until_refused};
 
 const UPDATE_SECRET: MethodId = MethodId { class: 10, method: 70 };
 
@@ -109,15 +109,17 @@ impl Session {
         for _ in 0..TRIES_MAX {
             let leader = self.broker.other_leader(&self.caller, vhost, unreachable).await?;
             let log_in = LogIn { start_ok, limits: self.connection.limits(), virtual_host };
-            let question = self.question_of_leader(vhost, &leader);
+            // Asked before, so that no other leader is missed.
+            let mut rights = Some(self.question_of_leader(vhost, &leader).watch(user, vhost, || ()));
             let opening = relay::open(relays, (&leader, vhost), &self.peer, log_in);
-            match timeout(self.broker.first_request, opening).await {
-                Ok(Ok(Opened::There(mut relayed))) => {
-                    relayed.rights = Some(question.watch(user, vhost, || ()));
-                    return Some(Opened::There(relayed));
-                }
-                Ok(Ok(refused)) => return Some(refused),
-                Ok(Err(_)) | Err(_) => unreachable = leader,
+            let opened = tokio::select! {
+                opened = timeout(self.broker.first_request, opening) => opened.ok().and_then(Result::ok),
+                _ = until_refused(&mut rights) => None,
+            };
+            match opened {
+                Some(Opened::There(relayed)) => return Some(Opened::There(Box::new(Relayed { rights, ..*relayed }))),
+                Some(refused) => return Some(refused),
+                None => unreachable = leader,
             }
             if Instant::now() >= until {
                 break;
