@@ -36,9 +36,11 @@ async def main() -> None:
         print(f"acked {acked}, rejected {rejected}")
 
         refused = await channel.get_queue(REFUSED)
-        letter = await refused.get(timeout=5)
-        print(f"refused: order {letter.message_id}, {letter.headers['x-first-death-reason']}")
-        await letter.ack()
+        # A rejected message arrives there a moment later, so it is waited for.
+        async with refused.iterator(timeout=5) as letters:
+            letter = await anext(aiter(letters))
+            print(f"refused: order {letter.message_id}, {letter.headers['x-first-death-reason']}")
+            await letter.ack()
 
 
 if __name__ == "__main__":
