@@ -51,3 +51,27 @@ def test_a_bit_that_flips_on_the_disk_of_a_follower_is_found_and_repaired(tmp_pa
             taken = islice(client.consume(QUEUE, auto_ack=True), len(BODIES))
             assert [message.body for message in taken] == BODIES
         assert [broker.is_running for broker in cluster.brokers.values()] == [True] * 3
+
+
+def test_a_leader_that_finds_a_flipped_bit_when_it_sends_records_is_repaired(tmp_path: Path) -> None:
+    """It halted, and its log stayed as it was until the next check."""
+    with ServingCluster(tmp_path) as cluster:
+        with penstock.connect(cluster.brokers[NAMES[0]].uri()) as client:
+            client.declare_queue(QUEUE)
+            client.publish_many(BODIES, routing_key=QUEUE)
+        cluster.until_all_in_sync()
+        leader = cluster.leader()
+        blank = next(name for name in NAMES if name != leader)
+        cluster.brokers[blank].kill()
+        for log in cluster.brokers[blank].data_dir.glob("*/replica"):
+            if log.parent.name != "meta":
+                log.parent.rename(tmp_path / "lost")
+        change_a_bit(cluster.brokers[leader], BODIES[42][:16])
+
+        cluster.brokers[blank].start()
+
+        eventually(lambda: "corrupt log set aside" in cluster.brokers[leader].log, True, SECONDS_MAX)
+        cluster.until_all_in_sync()
+        with penstock.connect(cluster.brokers[blank].uri()) as client:
+            taken = islice(client.consume(QUEUE, auto_ack=True), len(BODIES))
+            assert [message.body for message in taken] == BODIES

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_log::{CorruptAt, ScrubPlace};
+use penstock_log::{CorruptAt, LogError, ScrubPlace};
 use penstock_replication::Input;
 
 use crate::shard::Shard;
@@ -128,6 +128,17 @@ impl Shard {
         self.with_log(|log| log.quarantine(file, *at));
         self.shared.events.failed(self.id(), error);
         self.step(Input::Stopped);
+    }
+
+    /// Marks the record at which the log failed, as a check does. Called under the lock.
+    pub(crate) fn mark_soon(&self, error: &LogError) {
+        let LogError::Corrupt { path, at, .. } = error else { return };
+        let Some(file) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { return };
+        let (at, log) = (*at, self.working.log());
+        self.soon(move |shard| {
+            let mark = || shard.with_log(|log| log.quarantine(&file, at));
+            shard.working.on(log, || if shard.has_other_copy() { mark() } else { None });
+        });
     }
 
     /// Whether another replica is in sync, as far as this one knows.

@@ -347,7 +347,10 @@ impl Shard {
                 term.into_iter().for_each(|term| term.hear_role(role));
                 shared.events.role(&self.id, role);
             }
-            Output::Failed(error) => shared.events.failed(&self.id, &error),
+            Output::Failed(error) => {
+                shared.events.failed(&self.id, &error);
+                self.mark_soon(&error);
+            }
         }
     }
 
