@@ -12,7 +12,7 @@ from penstock.kit.clock import Clock
 from penstock.model.errors import StorageError
 
 KNOWN_S: Final = 1.0
-"""An answer counts for this time, also one that nobody leads or that the coordinator did not answer."""
+"""An answer is kept for this time, also if no broker leads or the coordinator did not answer."""
 
 
 class RemoteLeader:

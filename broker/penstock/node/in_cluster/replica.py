@@ -78,7 +78,7 @@ class VhostReplica:
         self._idle_tries = Tries(IDLE_FIRST_S, IDLE_LONGEST_S)
         self._epochs = tuple[int, ...]()
         self._epochs_since = 0.0
-        """Those that the shards had at the last look, and when they had others before."""
+        """The epochs of the shards at the last look, and since when they are the same."""
         self._term: Term | None = None
         self._applying: asyncio.Task[None] | None = None
         # Leaders of different virtual hosts are spread, those of one are together.

@@ -30,7 +30,7 @@ class Term:
     def __init__(self, vhost: VhostName, shard: Shard, epochs: tuple[int, ...]) -> None:
         self.shard = shard
         self.epochs = epochs
-        """Those of the shards, by their numbers."""
+        """The epoch of each shard, in the order of their numbers."""
         self._vhost = vhost
         self._waiting: list[Change] = []
         self._put_count = 0

@@ -74,7 +74,7 @@ impl House {
         Log::open(directory, options).unwrap().log
     }
 
-    /// What the replica of a log has for its queues, once its epoch has begun.
+    /// The log and the state that a replica passes to its queues when its epoch has begun.
     fn begun(&self, mut log: Log) -> Led {
         log.follow_epoch(self.epoch, 0, Begun::default()).unwrap();
         log.write().unwrap();

@@ -54,7 +54,7 @@ pub struct RelayedClient {
     pub connection: u64,
     /// `None` on a Unix socket.
     pub address: Option<SocketAddr>,
-    /// What it showed at the handshake, DER.
+    /// The certificate that it showed in the TLS handshake, DER.
     pub certificate: Option<Arc<[u8]>>,
     /// Whether its own connection has TLS.
     pub is_tls: bool,

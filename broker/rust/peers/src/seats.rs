@@ -1,6 +1,6 @@
 //! How many relays a broker has, and how many bytes each of them may have waiting.
 //!
-//! The window of a relay is its part of [`UNREAD_BYTES_MAX`], so that the bytes of all relays that nobody reads are bounded. One that was
+//! The window of a relay is its part of [`UNREAD_BYTES_MAX`], so that unread bytes of all relays together are bounded. One that was
 //! granted a larger window, when relays were fewer, keeps it until its bytes are read.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Relays of one broker, in both directions.
 pub(crate) const RELAYS_MAX: usize = 16_384;
-/// What all relays share.
+/// The state that all relays of a broker share.
 const UNREAD_BYTES_MAX: usize = 128 << 20;
 const WINDOW_BYTES_MAX: usize = 256 << 10;
 /// Both sides of a relay begin with it.

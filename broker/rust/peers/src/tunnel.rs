@@ -30,7 +30,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Messages of fewer bytes are joined while they are not read.
 const SMALL_BYTES: usize = 1 << 10;
 
-/// What a relay carries.
+/// A message of a relay, in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Bytes(Bytes),
@@ -58,11 +58,11 @@ struct State {
     /// The last of them, of small messages.
     joined: BytesMut,
     unread_bytes: usize,
-    /// What the other side may still send, also as far as it does not know that yet.
+    /// How many bytes the other side may still send, including grants that it has not received yet.
     granted: usize,
     /// The part of it that has to be said.
     unsaid: usize,
-    /// What this side may still send.
+    /// How many bytes this side may still send.
     credit: usize,
     /// Bytes that were written and not sent.
     unsent: BytesMut,
@@ -70,7 +70,7 @@ struct State {
     is_shut: bool,
     /// That was sent.
     has_ended: bool,
-    /// Nobody has the tunnel any more.
+    /// The tunnel was dropped.
     is_left: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -134,7 +134,7 @@ impl State {
             }
             Message::End => self.end(Incoming::Ended),
             Message::Bytes(bytes) => match self.granted.checked_sub(bytes.len()) {
-                // Nobody reads them.
+                // No reader is left.
                 Some(_) if self.is_left || bytes.is_empty() => {}
                 Some(rest) => {
                     self.granted = rest;
@@ -309,7 +309,7 @@ impl Stream for Outgoing {
 }
 
 impl Receiver {
-    /// Takes messages until they end, or nobody has the tunnel any more.
+    /// Takes messages until they end, or the tunnel is dropped.
     pub async fn run(self, mut messages: impl Stream<Item = std::result::Result<Message, Status>> + Unpin) {
         let (state, seat) = &*self.0;
         loop {
@@ -347,7 +347,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Waits until nobody has the tunnel any more and what was written is sent.
+/// Waits until the tunnel is dropped and all written bytes are sent.
 async fn until_left(state: &Mutex<State>) {
     std::future::poll_fn(|context| {
         let mut state = lock(state);

@@ -27,7 +27,7 @@ pub struct Shipped {
 }
 
 /// The records that were read last. Followers that keep up want the same ones, one after the other: they are read and checked once.
-/// What is kept is that of one epoch of this leader, in which its log is not cut.
+/// Only records read in the present epoch of this leader are used, because its log is not cut in that time.
 #[derive(Debug, Default)]
 pub struct LastRead(Option<(Epoch, Records)>);
 

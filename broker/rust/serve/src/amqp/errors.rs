@@ -20,13 +20,13 @@ pub(super) fn others_wait() -> Exception {
     Exception::of_no_method(ReplyCode::ResourceError, OTHERS_WAIT)
 }
 
-/// What a client hears whose connection was relayed to a broker that does not answer any more.
+/// The reason for a client whose connection was relayed to a broker that does not answer any more.
 pub(super) fn leader_gone(leader: &str, vhost: &str) -> Exception {
     let text = format!("the broker '{leader}' that led vhost '{vhost}' is gone; connect again");
     Exception::of_no_method(ReplyCode::ConnectionForced, text)
 }
 
-/// What a client hears whose virtual host another broker leads from now on.
+/// The reason for a client whose virtual host another broker leads from now on.
 pub(super) fn led_elsewhere(vhost: &str) -> Exception {
     let text = format!("another broker leads vhost '{vhost}' now; connect again");
     Exception::of_no_method(ReplyCode::ConnectionForced, text)

@@ -27,7 +27,7 @@ pub(super) enum Side {
     Sink,
 }
 
-/// What hears of the bytes of a flow.
+/// Sees the bytes of a flow before they are written.
 pub(super) trait Watch {
     /// Bytes came, behind those that are not written.
     fn came(&mut self, unwritten: usize, bytes: &[u8]);

@@ -163,7 +163,7 @@ impl Session {
         self.connection.phase()
     }
 
-    /// What messages hold that are not stored yet, or not complete, and a log-in.
+    /// The bytes of messages that are incomplete or not stored yet, and of a log-in.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes + self.start_ok.as_ref().map_or(0, |start_ok| start_ok.len())
     }

@@ -1,7 +1,7 @@
 //! A connection whose virtual host another broker leads: bytes go to and fro between the client and the leader, unread.
 //!
 //! What must stay true: each direction holds one read at most, so whoever does not read is sent no more. What is held counts in the
-//! budget of memory; while that is spent, reads are small, and wait for nobody. Heartbeats go from end to end. The client hears why its
+//! budget of memory; while that is spent, reads are small, and do not wait. Heartbeats go from end to end. The client hears why its
 //! connection ends when it was sent whole frames; otherwise its socket is closed.
 
 use std::future::poll_fn;

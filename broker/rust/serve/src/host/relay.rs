@@ -27,7 +27,7 @@ pub struct RelayedClient {
     pub broker: u64,
     /// `None` on a Unix socket: it counts as that broker.
     pub address: Option<SocketAddr>,
-    /// What it showed at the handshake, DER; an authority that the broker trusts signed it.
+    /// The certificate that it showed in the TLS handshake, DER; an authority that the broker trusts signed it.
     pub certificate: Option<Arc<[u8]>>,
     /// Whether its own connection has TLS.
     pub is_tls: bool,
