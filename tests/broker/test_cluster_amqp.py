@@ -1,5 +1,6 @@
 """Clients of AMQP at any broker of a cluster, which relays them to the leader, also after another one leads."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -155,7 +156,7 @@ def test_a_relayed_connection_is_listed_at_both_brokers_with_the_client_s_addres
             assert f"{host}:{port}" in peers
 
 
-class Client(Thread):
+class Client(Thread, ABC):
     """Does something at one broker until it is stopped, on a new connection whenever the last one is lost."""
 
     def __init__(self, cluster: ServingCluster, name: str, queue: str) -> None:
@@ -174,8 +175,9 @@ class Client(Thread):
                 self.failures.append(failure)
                 self.stopped.wait(PAUSE_SECONDS)
 
+    @abstractmethod
     def act(self, channel: BlockingChannel) -> None:
-        raise NotImplementedError
+        """Use a connection until the client is stopped, or the connection is lost."""
 
     @property
     def codes(self) -> set[int | None]:
