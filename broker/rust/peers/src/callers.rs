@@ -10,10 +10,10 @@ use tonic::{Request, Status};
 use crate::arriving::Place;
 use crate::codec::SECRET;
 use crate::links::{Addresses, Links};
-use crate::relay_codec::RelayedClient;
-use crate::seats::Seats;
+use crate::relaying::codec::RelayedClient;
+use crate::relaying::seats::Seats;
+use crate::relaying::tunnel::Tunnel;
 use crate::settings::{BrokerId, Settings};
-use crate::tunnel::Tunnel;
 
 /// Serves the clients that other brokers relay. Its function is called by the threads of the runtime, and must not block.
 pub trait Relayed: Send + Sync + 'static {

@@ -25,24 +25,20 @@ mod frame;
 mod hello;
 mod links;
 mod peers;
-mod relay_codec;
-mod relay_service;
 mod relaying;
-mod seats;
 mod serving;
 mod session;
 mod settings;
-mod tunnel;
 mod versions;
 
 pub use callers::Relayed;
 pub use frame::Frame;
 pub use hello::{Hello, HelloError, Refused};
 pub use peers::{Peers, StartError};
-pub use relay_codec::RelayedClient;
-pub use seats::RelaysUse;
+pub use relaying::codec::RelayedClient;
+pub use relaying::seats::RelaysUse;
+pub use relaying::tunnel::Tunnel;
 pub use settings::{BrokerId, ClusterId, Secrets, Settings, Timeouts, Tls, Versions};
-pub use tunnel::Tunnel;
 pub use versions::{FORMAT_OLDEST, Used, used};
 
 use bytes::Bytes;

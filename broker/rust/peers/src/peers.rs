@@ -16,11 +16,11 @@ use crate::callers::{PeerService, Relayed, Serving};
 use crate::codec::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES};
 use crate::dialing::keep_connected;
 use crate::links::{Addresses, Links, lock};
-use crate::relay_codec::RelayedClient;
 use crate::relaying::Relaying;
-use crate::seats::{RELAYS_MAX, RelaysUse, Seats};
+use crate::relaying::codec::RelayedClient;
+use crate::relaying::seats::{RELAYS_MAX, RelaysUse, Seats};
+use crate::relaying::tunnel::Tunnel;
 use crate::settings::{BrokerId, Settings};
-use crate::tunnel::Tunnel;
 use crate::versions::{Used, used};
 
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,10 @@
 //! Relays to other brokers: connections of their own, so that no client holds up a frame, each for some of the relays.
 
+pub(crate) mod codec;
+pub(crate) mod seats;
+pub(crate) mod service;
+pub(crate) mod tunnel;
+
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +18,11 @@ use tonic::{Code, Request, Status};
 
 use crate::dialing::{Ended, open};
 use crate::links::{Addresses, lock};
-use crate::relay_codec::{ENCODED_BYTES_MAX, RELAY_PATH, RelayCodec, RelayedClient, put_headers};
-use crate::seats::Seats;
+use crate::relaying::codec::{ENCODED_BYTES_MAX, RELAY_PATH, RelayCodec, RelayedClient, put_headers};
+use crate::relaying::seats::Seats;
+use crate::relaying::tunnel::{Tunnel, tunnel};
 use crate::session::text_of;
 use crate::settings::{BrokerId, Settings};
-use crate::tunnel::{Tunnel, tunnel};
 
 /// Relays that share a connection. The next one makes another connection.
 const RELAYS_OF_CONNECTION: usize = 128;

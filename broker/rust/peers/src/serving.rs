@@ -18,8 +18,8 @@ use crate::callers::{PeerService, place_of, shows_secret};
 use crate::codec::{PATH, PeerCodec, Sent};
 use crate::dialing::probe;
 use crate::hello::Hello;
-use crate::relay_codec::{ENCODED_BYTES_MAX, RELAY_PATH, RelayCodec};
-use crate::relay_service::RelayService;
+use crate::relaying::codec::{ENCODED_BYTES_MAX, RELAY_PATH, RelayCodec};
+use crate::relaying::service::RelayService;
 use crate::session::{Outgoing, greeting, receive};
 
 impl NamedService for PeerService {

@@ -3,6 +3,9 @@
 //! What must stay true: the client hears one answer to its `connection.open`, the leader's. Nothing of the log-in is kept once that is
 //! there. Whatever the leader sends, no more is held of it than one frame.
 
+mod flow;
+pub(super) mod splice;
+
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 

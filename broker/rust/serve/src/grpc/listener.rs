@@ -25,10 +25,10 @@ use tonic_health::server::HealthReporter;
 use tower_service::Service;
 
 use crate::grpc::admin::Admin;
-use crate::grpc::leaders::Leaders;
 use crate::grpc::messaging::{ENVELOPE_BYTES_MAX, Messaging};
 use crate::grpc::public::Public;
 use crate::grpc::relay::Relaying;
+use crate::grpc::relay::leaders::Leaders;
 use crate::grpc::service::{Answers, Shell};
 use crate::grpc::staging::Staging;
 use crate::grpc::streams::Streams;

@@ -8,6 +8,11 @@
 //! The answer names the leader in the header [`LEADER`]. So the headers of an answer wait for the decision, unless the client waits for
 //! them before it sends the message that opens the call.
 
+mod forwarded;
+mod late;
+pub(super) mod leaders;
+mod recorded;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -28,10 +33,10 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use crate::grpc::forwarded::{Begun, Cut, Downwards, STATUS, Upwards, broken, trailers};
-use crate::grpc::late::{Late, Next, next, without_headers};
-use crate::grpc::leaders::{Leaders, Slot};
-use crate::grpc::recorded::{Recording, record};
+use crate::grpc::relay::forwarded::{Begun, Cut, Downwards, STATUS, Upwards, broken, trailers};
+use crate::grpc::relay::late::{Late, Next, next, without_headers};
+use crate::grpc::relay::leaders::{Leaders, Slot};
+use crate::grpc::relay::recorded::{Recording, record};
 use crate::grpc::responses::Opened;
 use crate::host::broker::Broker;
 use crate::host::peer::Peer;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Relays of one broker, in both directions.
 pub(crate) const RELAYS_MAX: usize = 16_384;
-/// The state that all relays of a broker share.
+/// Unread bytes of all relays together; each has a part of them.
 const UNREAD_BYTES_MAX: usize = 128 << 20;
 const WINDOW_BYTES_MAX: usize = 256 << 10;
 /// Both sides of a relay begin with it.

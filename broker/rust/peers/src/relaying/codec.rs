@@ -24,8 +24,8 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 use crate::codec::SECRET;
+use crate::relaying::tunnel::{MESSAGE_BYTES_MAX, Message};
 use crate::settings::{BrokerId, ClusterId, Settings};
-use crate::tunnel::{MESSAGE_BYTES_MAX, Message};
 
 pub(crate) const RELAY_PATH: &str = "/penstock.internal.v1.PeerService/Relay";
 /// A message with its kind.

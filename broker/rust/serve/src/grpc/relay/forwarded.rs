@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::grpc::recorded::Replay;
+use crate::grpc::relay::recorded::Replay;
 use crate::grpc::responses::{Place, hold};
 use crate::grpc::status::stopping;
 use crate::host::memory::{Account, Outgoing, Share};

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use crate::links::lock;
-use crate::seats::{Seat, WINDOW_BYTES_MIN};
+use crate::relaying::seats::{Seat, WINDOW_BYTES_MIN};
 use crate::session::text_of;
 
 /// How long a relay that was left waits for the other side to end it, too.
@@ -374,7 +374,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::seats::Seats;
+    use crate::relaying::seats::Seats;
 
     fn parts() -> (Tunnel, Outgoing, Receiver) {
         tunnel(Arc::new(Seats::default()).take().unwrap())

@@ -8,8 +8,8 @@ use tonic::server::StreamingService;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::callers::{PeerService, place_of, shows_secret};
-use crate::relay_codec::parse_headers;
-use crate::tunnel::{Message, tunnel};
+use crate::relaying::codec::parse_headers;
+use crate::relaying::tunnel::{Message, tunnel};
 
 #[derive(Clone)]
 pub(crate) struct RelayService(pub PeerService);

@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::errors::{leader_gone, led_elsewhere, of_end, of_user, shutdown};
+use super::super::errors::{leader_gone, led_elsewhere, of_end, of_user, shutdown};
+use super::Relayed;
 use super::flow::{Cut, Flow, Side, Watch};
-use super::relay::Relayed;
 use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Part, Share};
 use crate::host::refusal::{Kind, Refusal};
@@ -33,7 +33,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_BYTES: Duration = Duration::from_secs(10);
 
 /// See the module.
-pub(super) struct Splice {
+pub(in crate::amqp) struct Splice {
     leader: String,
     vhost: String,
     stream: Box<dyn Duplex>,

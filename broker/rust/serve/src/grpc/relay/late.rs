@@ -10,7 +10,7 @@ use http_body::{Body as _, Frame};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::grpc::forwarded::STATUS;
+use crate::grpc::relay::forwarded::STATUS;
 
 /// A frame of an answer, or its end.
 pub(crate) type Next = Option<Result<Frame<Bytes>, Status>>;
