@@ -9,8 +9,15 @@ import pytest
 import penstock
 from support import Broker
 from support.broker import shards_of_this_run
+from support.issuer import Issuer, serving
 
 Connect = Callable[[], penstock.Connection]
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    with serving() as started:
+        yield started
 
 
 @pytest.fixture

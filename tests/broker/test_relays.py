@@ -18,7 +18,7 @@ import penstock
 from hostile.wire import Wire, message
 from penstock.v1 import admin_pb2, messaging_pb2
 from support.broker import Broker
-from support.issuer import Issuer, serving
+from support.issuer import Issuer
 from support.plain_client import GUEST, SECONDS_MAX, Call, PlainClient, plain_client, refusal_of
 from support.serving_cluster import NAMES, ServingCluster
 from support.waiting import eventually
@@ -28,12 +28,6 @@ LEADER = "penstock-leader"
 FILES = ("certificate", "key")
 MIB = 1 << 20
 EVERYTHING = "mq.configure:*/* mq.write:*/* mq.read:*/*"
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    with serving() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,11 @@ from pyarrow import flight
 import penstock
 from penstock.v1 import admin_pb2, admin_pb2_grpc, messaging_pb2, messaging_pb2_grpc, streams_pb2, streams_pb2_grpc
 from support import Broker
-from support.issuer import Issuer, serving
+from support.issuer import Issuer
 from support.waiting import eventually
 
 SECONDS_MAX = 60
 EVERYTHING = "mq.configure:*/* mq.write:*/* mq.read:*/* mq.tag:administrator"
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    with serving() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
