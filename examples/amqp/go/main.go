@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -138,11 +139,20 @@ func consume(channel *amqp.Channel) error {
 	return nil
 }
 
+// showRefused waits for the dead letter, which arrives a moment after its message was rejected.
 func showRefused(channel *amqp.Channel) error {
-	letter, isThere, err := channel.Get(refused, true)
-	if err != nil || !isThere {
-		return fmt.Errorf("no order was refused: %v", err)
+	letters, err := channel.Consume(refused, "", true, false, false, false, nil)
+	if err != nil {
+		return err
 	}
-	fmt.Printf("refused: order %s, %v\n", letter.MessageId, letter.Headers["x-first-death-reason"])
-	return nil
+	select {
+	case letter, isOpen := <-letters:
+		if !isOpen {
+			return errors.New("the broker ended the consumer")
+		}
+		fmt.Printf("refused: order %s, %v\n", letter.MessageId, letter.Headers["x-first-death-reason"])
+		return nil
+	case <-time.After(10 * time.Second):
+		return errors.New("no order was refused")
+	}
 }

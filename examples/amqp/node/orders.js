@@ -58,7 +58,10 @@ async function consume(connection) {
 
 async function refused(connection) {
   const channel = await connection.createChannel();
-  const letter = await channel.get(REFUSED);
+  // A rejected message arrives there a moment later, so it is waited for.
+  const letter = await new Promise((resolve) => {
+    channel.consume(REFUSED, resolve);
+  });
   console.log(`refused: order ${letter.properties.messageId}, ${letter.properties.headers['x-first-death-reason']}`);
   channel.ack(letter);
   await channel.close();

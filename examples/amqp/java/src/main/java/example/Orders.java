@@ -4,9 +4,10 @@ import com.rabbitmq.client.AMQP.BasicProperties;
 import com.rabbitmq.client.Channel;
 import com.rabbitmq.client.Connection;
 import com.rabbitmq.client.ConnectionFactory;
-import com.rabbitmq.client.GetResponse;
+import com.rabbitmq.client.DeliverCallback;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -82,10 +83,13 @@ public final class Orders {
         System.out.println("acked " + acked + ", rejected " + rejected);
     }
 
+    /** Wait for the dead letter, which arrives a moment after its message was rejected. */
     private static void showRefused(Connection connection) throws Exception {
         try (Channel channel = connection.createChannel()) {
-            GetResponse letter = channel.basicGet(REFUSED, true);
-            BasicProperties properties = letter.getProps();
+            CompletableFuture<BasicProperties> arrived = new CompletableFuture<>();
+            DeliverCallback take = (tag, letter) -> arrived.complete(letter.getProperties());
+            channel.basicConsume(REFUSED, true, take, tag -> {});
+            BasicProperties properties = arrived.get(10, TimeUnit.SECONDS);
             Object reason = properties.getHeaders().get("x-first-death-reason");
             System.out.println("refused: order " + properties.getMessageId() + ", " + reason);
         }
