@@ -59,8 +59,9 @@ impl Default for Timeouts {
         Self {
             connect: Duration::from_secs(5),
             retry: Duration::from_millis(100),
-            keepalive: Duration::from_secs(2),
-            keepalive_timeout: Duration::from_secs(5),
+            // A broker that stands still loses its lead within three seconds or so: relayed clients should hear of it soon after.
+            keepalive: Duration::from_secs(1),
+            keepalive_timeout: Duration::from_secs(3),
         }
     }
 }
