@@ -8,6 +8,7 @@ directories, unless --update-docs asks for docs/benchmarks.md.
 import argparse
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ PIPE_WIDTH: Final = 220
 
 def main() -> int:
     options = parse(sys.argv[1:])
+    # A shell has its background jobs ignore it, as would the loads that they start, which are ended by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     if options.update_docs:
         check_marks(DOCUMENT, CLUSTER_MARKS)  # before minutes of measuring
