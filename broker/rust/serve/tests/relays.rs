@@ -40,7 +40,7 @@ type Led = Arc<Mutex<Option<&'static str>>>;
 
 struct Broker {
     engine: Arc<Engine>,
-    _shard: Arc<Shard>,
+    shard: Option<Arc<Shard>>,
     server: Server,
     leader: Led,
     addresses: Arc<Mutex<Vec<String>>>,
@@ -82,7 +82,17 @@ impl Broker {
             Arc::clone(&refreshed),
         );
         let deciding = std::thread::spawn(move || decide(&calls, &led, &heard, &counted, &stops));
-        Broker { engine, _shard: shard, server, leader, addresses, refreshed, is_over, deciding, _directory: directory }
+        Broker {
+            engine,
+            shard: Some(shard),
+            server,
+            leader,
+            addresses,
+            refreshed,
+            is_over,
+            deciding,
+            _directory: directory,
+        }
     }
 
     fn until(&self, is_so: impl Fn(&Broker) -> bool) {
@@ -317,6 +327,20 @@ fn a_call_goes_to_the_leader_which_has_the_client_under_its_own_address() {
     leader.until(|leader| leader.engine.counters().all().any(|found| found == ("connections", 0)));
     leader.stop();
     other.stop();
+}
+
+#[test]
+fn a_call_whose_virtual_host_is_closed_after_it_was_admitted_may_be_tried_again() {
+    let mut leader = Broker::start(None);
+    let mut client = Client::of(&leader);
+    leader.shard = None;
+
+    let mut refused = client.publish().unwrap();
+    let status = client.hear(&mut refused).unwrap_err();
+
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    drop((refused, client));
+    leader.stop();
 }
 
 #[test]

@@ -99,7 +99,13 @@ impl Broker {
         Allowance::of_channel(&self.quotas, self.engine.counters(), user, vhost)
     }
 
+    /// The first shard of a virtual host that a caller was admitted to.
+    ///
+    /// # Errors
+    /// `Unavailable` where it was closed since: it is deleted, or another broker leads it. The next call hears which.
     pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Refusal> {
-        self.engine.shard(vhost).ok_or_else(|| Refusal::not_found(format!("virtual host '{vhost}' is not there")))
+        self.engine.shard(vhost).ok_or_else(|| {
+            Refusal::new(Kind::Unavailable, format!("virtual host '{vhost}' has just been closed here; try again"))
+        })
     }
 }
