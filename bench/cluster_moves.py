@@ -16,7 +16,6 @@ from bench.cluster_rows import SECTION, Serving, serving
 from bench.measure import Load
 from bench.rows import Figure, Row, most
 from chaos.report import quantile
-from penstock.cli.cluster_calls import move_leader
 from support.serving_cluster import NAMES
 
 __all__ = ["hand_over_row"]
@@ -97,7 +96,7 @@ async def _moved(found: Serving, count: int) -> dict[str, float]:
         for _ in range(count):
             program.leader = NAMES[(NAMES.index(program.leader) + 1) % len(NAMES)]
             started = time.perf_counter()
-            await asyncio.to_thread(move_leader, operator, "/", program.leader)
+            await asyncio.to_thread(operator.admin.move_leader, "/", program.leader)
             moved = time.perf_counter()
             await asyncio.sleep(CALM_S)
             windows.append((started, moved, time.perf_counter()))

@@ -18,7 +18,6 @@ from pika.exceptions import (
 )
 
 import penstock
-from penstock.cli.cluster_calls import move_leader
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
 
@@ -269,7 +268,7 @@ def test_clients_that_connect_again_go_through_the_move_of_a_leader(cluster: Ser
     with load(cluster, "moved") as moved:
         leader = cluster.leader()
         with penstock.connect(cluster.brokers[leader].uri()) as root:
-            move_leader(root, "/", follower_of(leader))
+            root.admin.move_leader("/", follower_of(leader))
         eventually(lambda: all(client.failures for client in moved.clients), True, SECONDS_MAX)
 
     for client in moved.clients:

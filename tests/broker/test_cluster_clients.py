@@ -10,7 +10,6 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.cli.cluster_calls import move_leader
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
 
@@ -128,7 +127,7 @@ def test_clients_go_through_the_moves_of_a_leader_without_an_error(cluster: Serv
         consumer.start()
 
         def move() -> None:
-            move_leader(operator, "/", follower_of(cluster.leader()))
+            operator.admin.move_leader("/", follower_of(cluster.leader()))
 
         assert client.publish_many(bodies(move, 2_500, 5_000, 7_500), routing_key=name) == COUNT
         got = client.get(name)
@@ -151,7 +150,7 @@ def test_readers_of_a_stream_go_on_where_they_were(cluster: ServingCluster, nati
         with stream.read("first") as reader:
             messages = iter(reader)
             found = [next(messages).body for _ in range(50)]
-            move_leader(client, "/", follower_of(cluster.leader()))
+            client.admin.move_leader("/", follower_of(cluster.leader()))
             stream.publish_many([b"%d" % number for number in range(100, 200)])
             found += [next(messages).body for _ in range(150)]
 

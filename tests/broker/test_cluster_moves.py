@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import MovedLeader, cluster_status, move_leader, set_draining
+from penstock.client.cluster_records import MovedLeader
 from support.cluster_operator import done, in_sync, leader_of, load, run, shards, until_more
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 def move(cluster: ServingCluster, at: str, to: str) -> MovedLeader:
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        return move_leader(connection, "/", to)
+        return connection.admin.move_leader("/", to)
 
 
 def moves(cluster: ServingCluster, vhost: str, to: str) -> bool:
@@ -30,7 +30,7 @@ def moves(cluster: ServingCluster, vhost: str, to: str) -> bool:
 
 def drain(cluster: ServingCluster, at: str, broker: str, *, draining: bool = True) -> bool:
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        return set_draining(connection, broker, draining)
+        return connection.admin.set_draining(broker, draining)
 
 
 def another(*names: str) -> str:
@@ -42,7 +42,7 @@ def seen(
 ) -> tuple[set[tuple[bool, bool, bool]], str, bool, int, dict[str, int | None]]:
     """Return what a broker shows of the others, and of the leader of `/` and its replicas."""
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        found = cluster_status(connection)
+        found = connection.admin.cluster_status()
     brokers = {(broker.alive, broker.connected, broker.draining) for broker in found.brokers}
     shard = next(shard for shard in found.shards if shard.vhost == "/")
     lag = {replica.broker: replica.lag_bytes for replica in shard.replicas}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import ClusterShard, cluster_status
+from penstock.client.cluster_records import ClusterShard
 from penstock.storage import directory_name
 from penstock.storage.setting_aside import SET_ASIDE
 from support.broker import penstock_command
@@ -37,7 +37,7 @@ def recover(cluster: ServingCluster, at: str, broker: str, *flags: str) -> subpr
 
 def shards(cluster: ServingCluster, at: str) -> list[ClusterShard]:
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        return [each for each in cluster_status(connection).shards if each.vhost == "/"]
+        return [each for each in connection.admin.cluster_status().shards if each.vhost == "/"]
 
 
 def in_sync(cluster: ServingCluster, at: str) -> list[str]:

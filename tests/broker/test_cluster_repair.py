@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import move_leader
 from support.broker import Broker
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
@@ -46,7 +45,7 @@ def test_a_bit_that_flips_on_the_disk_of_a_follower_is_found_and_repaired(tmp_pa
         eventually(lambda: "corrupt log set aside" in broker.log, True, SECONDS_MAX)
         cluster.until_all_in_sync()
         with penstock.connect(broker.uri()) as client:
-            move_leader(client, "/", hit)
+            client.admin.move_leader("/", hit)
         with penstock.connect(broker.uri() + "?follow=false") as client:
             taken = islice(client.consume(QUEUE, auto_ack=True), len(BODIES))
             assert [message.body for message in taken] == BODIES

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import move_replica
 from support.cluster_operator import done, in_sync, leader_of, load, run, shards, until_more
 from support.serving_cluster import SECONDS_MAX, ServingCluster
 from support.waiting import eventually
@@ -27,7 +26,7 @@ def log_files(cluster: ServingCluster, broker: str) -> set[str]:
 def move(cluster: ServingCluster, at: str, source: str, to: str) -> None:
     """Ask for a move, and do not wait for it."""
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        assert move_replica(connection, "/", source, to).changed
+        assert connection.admin.move_replica("/", source, to).changed
 
 
 def brokers_of(cluster: ServingCluster, at: str) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import cluster_status
 from support.cluster_operator import done, in_sync, load, run, shards, until_more
 from support.serving_cluster import SECONDS_MAX, ServingCluster, minimum_of
 from support.waiting import eventually
@@ -67,7 +66,7 @@ def test_a_cluster_grows_to_three_and_five_brokers_and_shrinks_to_three(tmp_path
             eventually(lambda: [name for name in FIVE if cluster.brokers[name].is_running], left, SECONDS_MAX)
             assert in_sync(cluster, "mq-2") == placed_on(cluster, "shop") == left
             with penstock.connect(cluster.brokers["mq-3"].uri()) as connection:
-                assert [broker.name for broker in cluster_status(connection).brokers] == left
+                assert [broker.name for broker in connection.admin.cluster_status().brokers] == left
             until_more(publisher)
 
 

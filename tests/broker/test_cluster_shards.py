@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import cluster_status
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster, until_done
 from support.waiting import eventually
 
@@ -23,7 +22,7 @@ QUEUES = [f"orders{number}" for number in range(5)]
 def leaders(cluster: ServingCluster, at: str, vhost: str) -> set[tuple[str, bool]]:
     """Return who leads the shards of a virtual host, and whether that broker has answered."""
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        found = [shard for shard in cluster_status(connection).shards if shard.vhost == vhost]
+        found = [shard for shard in connection.admin.cluster_status().shards if shard.vhost == vhost]
     assert len(found) == SHARDS
     return {(shard.leader, shard.led) for shard in found}
 

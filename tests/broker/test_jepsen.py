@@ -16,7 +16,6 @@ from typing import Final
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import move_leader
 from support.broker import Broker, BrokerError
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
@@ -57,7 +56,7 @@ def move(cluster: ServingCluster, to: str) -> None:
     def moves() -> bool:
         try:
             with penstock.connect(cluster.brokers[to].uri()) as client:
-                move_leader(client, "/", to)
+                client.admin.move_leader("/", to)
         except (penstock.PreconditionFailedError, penstock.ConnectionLostError):
             return False
         return True

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import penstock
-from penstock.cli.cluster_calls import ClusterShard, cluster_status
+from penstock.client.cluster_records import ClusterShard
 from support.broker import penstock_command
 from support.cluster_load import Consumer, Publisher
 from support.serving_cluster import SECONDS_MAX, ServingCluster
@@ -33,7 +33,7 @@ def done(cluster: ServingCluster, at: str, *arguments: str) -> Any:
 def shards(cluster: ServingCluster, at: str) -> dict[str | None, ClusterShard]:
     """Return the first shard of each virtual host, None for the metadata."""
     with penstock.connect(cluster.brokers[at].uri()) as connection:
-        return {shard.vhost: shard for shard in reversed(cluster_status(connection).shards)}
+        return {shard.vhost: shard for shard in reversed(connection.admin.cluster_status().shards)}
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from penstock.cli.recovering import outcome_of
 
 if TYPE_CHECKING:
     from penstock import Connection
-    from penstock.cli.cluster_calls import ClusterShard, ClusterStatus, RecoveredShard, RemainingReplica
     from penstock.cli.rebalancing import Move
+    from penstock.client.cluster_records import ClusterShard, ClusterStatus, RecoveredShard, RemainingReplica
 
 __all__ = ["app"]
 
@@ -51,10 +51,8 @@ RecoveredName = Annotated[
 @app.command()
 def status(context: typer.Context, uri: Uri = None, output: Output = None) -> None:
     """Show brokers, and leaders, replicas and lag of shards."""
-    from penstock.cli.cluster_calls import cluster_status
-
     with connected(context, uri) as connection:
-        found = cluster_status(connection)
+        found = connection.admin.cluster_status()
     if output is Format.JSON:
         print_json(found)
         return
@@ -99,13 +97,11 @@ def move(
     The leader moves to a broker with a replica in sync. With --replica, the new broker copies the log, and the replica
     of the other one is deleted once the new one is in sync. That goes on when you interrupt the command.
     """
-    from penstock.cli.cluster_calls import move_leader
-
     if replica:
         _place(context, uri, output, Placing(name, replica, to, timeout))
         return
     with connected(context, uri) as connection:
-        found = move_leader(connection, name, to)
+        found = connection.admin.move_leader(name, to)
     done = f"broker '{to}' leads vhost '{name}' in epoch {found.epoch}"
     print_done(done if found.moved else f"{done}, as before", found, output)
 
@@ -141,10 +137,8 @@ def shrink(
 
 def _place(context: typer.Context, uri: str | None, output: Format | None, placing: Placing) -> None:
     """Move, add or delete a replica, and wait until that is done."""
-    from penstock.cli.cluster_calls import move_replica
-
     with connected(context, uri) as connection:
-        found = move_replica(connection, placing.vhost, placing.source, placing.to)
+        found = connection.admin.move_replica(placing.vhost, placing.source, placing.to)
         if placing.timeout:
             wait_until_placed(connection, found, placing.timeout)
     state = "has replicas on" if placing.timeout else "is to have replicas on"
@@ -197,7 +191,7 @@ def recover(
 
 def _recovered_metadata(broker: str, data_dir: Path | None, accept_loss: bool, name: str | None) -> "RecoveredShard":
     """Ask the broker of a data directory, which serves no clients while there is no metadata."""
-    from penstock.cli.cluster_calls import RecoveredShard, RemainingReplica
+    from penstock.client.cluster_records import RecoveredShard, RemainingReplica
 
     if name is not None:
         raise typer.BadParameter("name a vhost or use --metadata, not both")
@@ -248,10 +242,8 @@ def drain(
 
     It leads nothing until you undo that, also after a restart, as long as other brokers can lead.
     """
-    from penstock.cli.cluster_calls import set_draining
-
     with connected(context, uri) as connection:
-        changed = set_draining(connection, broker, not undo)
+        changed = connection.admin.set_draining(broker, not undo)
         if not undo and timeout:
             _wait_until_drained(connection, broker, timeout)
     state = "may lead again" if undo else "leads nothing" if timeout else "hands over what it leads"
@@ -261,10 +253,10 @@ def drain(
 
 def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -> None:
     """Return when another broker says of each shard that it leads it. Raise ValueError after a time."""
-    from penstock.cli.cluster_calls import cluster_status
-
     deadline = time.monotonic() + seconds
-    while left := [shard for shard in cluster_status(connection).shards if not shard.led or shard.leader == broker]:
+    while left := [
+        shard for shard in connection.admin.cluster_status().shards if not shard.led or shard.leader == broker
+    ]:
         if not time.monotonic() < deadline:
             found = dict.fromkeys(METADATA if shard.vhost is None else f"vhost '{shard.vhost}'" for shard in left)
             names = ", ".join(list(found)[:NAMED_MAX])
@@ -290,10 +282,8 @@ def add(
 
     Its cluster_brokers has all brokers, itself among them. Then give it replicas with `grow` and `move --replica`.
     """
-    from penstock.cli.cluster_calls import add_broker
-
     with connected(context, uri) as connection:
-        added = add_broker(connection, broker, peers)
+        added = connection.admin.add_broker(broker, peers)
     done = f"broker '{broker}' may join the cluster"
     print_done(done if added else f"{done}, as before", {"broker": broker, "peers": peers, "added": added}, output)
 
@@ -311,17 +301,16 @@ def remove(
     It leads nothing any more, its replicas move to the brokers with the fewest, and it stops. You may interrupt the
     command, and run it again. A broker that is lost is removed in the same way.
     """
-    from penstock.cli.cluster_calls import cluster_status, move_replica, remove_broker, set_draining
     from penstock.cli.cluster_moves import leaving_moves, wait_until_empty
 
     with connected(context, uri) as connection:
-        before = cluster_status(connection)
+        before = connection.admin.cluster_status()
         moves = leaving_moves(before, broker)
-        set_draining(connection, broker, True)
+        connection.admin.set_draining(broker, True)
         for move in moves:
-            move_replica(connection, move.vhost, move.source, move.to)
+            connection.admin.move_replica(move.vhost, move.source, move.to)
         wait_until_empty(connection, broker, timeout)
-        remove_broker(connection, broker)
+        connection.admin.remove_broker(broker)
     fields = {"broker": broker, "moved": [{"vhost": move.vhost, "to": move.to} for move in moves]}
     print_done(f"broker '{broker}' was removed from the cluster", fields, output)
 
@@ -340,13 +329,11 @@ def rebalance(
     It moves one after the other, as `move` does, to brokers that are alive and not drained. You may interrupt it, and
     run it again.
     """
-    from penstock.cli.cluster_calls import cluster_status
-
     if replicas:
         _spread_replicas(context, uri, output, None if dry_run else timeout or MOVE_SECONDS)
         return
     with connected(context, uri) as connection:
-        moves = _moves(cluster_status(connection))
+        moves = _moves(connection.admin.cluster_status())
         failed = []
         for move in moves:
             text = f"vhost '{move.vhost}': '{move.broker}' -> '{move.to}'"
@@ -365,18 +352,17 @@ def rebalance(
 
 def _spread_replicas(context: typer.Context, uri: str | None, output: Format | None, seconds: float | None) -> None:
     """Move replicas, one after the other, each within a time; without one only show the moves."""
-    from penstock.cli.cluster_calls import cluster_status, move_replica
     from penstock.cli.rebalancing import spread_replicas
 
     with connected(context, uri) as connection:
-        found = cluster_status(connection)
+        found = connection.admin.cluster_status()
         placed = {shard.vhost: shard.placed for shard in found.shards if shard.vhost is not None}
         moves = spread_replicas(placed, {each.name for each in found.brokers if each.alive and not each.draining})
         for move in moves:
             print_done(f"vhost '{move.vhost}': '{move.broker}' -> '{move.to}'", move, output)
             sys.stdout.flush()
             if seconds is not None:
-                asked = move_replica(connection, move.vhost, move.broker, move.to)
+                asked = connection.admin.move_replica(move.vhost, move.broker, move.to)
                 wait_until_placed(connection, asked, seconds)
     if not moves and output is not Format.JSON:
         print_note("replicas are spread evenly over the brokers that are alive and not drained")
@@ -397,10 +383,8 @@ def _moves(found: "ClusterStatus") -> "list[Move]":
 
 def _carry_out(connection: "Connection", move: "Move") -> bool:
     """Return whether a leader has moved. One that cannot any more is said, and the others go on."""
-    from penstock.cli.cluster_calls import move_leader
-
     try:
-        move_leader(connection, move.vhost, move.to)
+        connection.admin.move_leader(move.vhost, move.to)
     except (penstock.PreconditionFailedError, penstock.NotFoundError, penstock.ConnectionLostError) as error:
         print_note(str(error))
         return False

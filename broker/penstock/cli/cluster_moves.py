@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock import Connection
-    from penstock.cli.cluster_calls import ClusterShard, ClusterStatus, PlacedReplicas
+    from penstock.client.cluster_records import ClusterShard, ClusterStatus, PlacedReplicas
 
 __all__ = [
     "MOVE_COLUMNS",
@@ -67,11 +67,9 @@ def moves_of(shard: "ClusterShard") -> Iterator[tuple[object, ...]]:
 
 def wait_until_placed(connection: "Connection", wanted: "PlacedReplicas", seconds: float) -> None:
     """Return when the replicas of a vhost are where they are to be. Raise ValueError after a time."""
-    from penstock.cli.cluster_calls import cluster_status
-
     deadline = time.monotonic() + seconds
     while True:
-        shards = [each for each in cluster_status(connection).shards if each.vhost == wanted.vhost]
+        shards = [each for each in connection.admin.cluster_status().shards if each.vhost == wanted.vhost]
         if wanted.shard not in {shard.name for shard in shards}:
             raise ValueError(f"vhost '{wanted.vhost}' was deleted")
         if set(shards[0].placed) != set(wanted.placed):
@@ -117,11 +115,9 @@ def leaving_moves(found: "ClusterStatus", broker: str) -> list[Leaving]:
 
 def wait_until_empty(connection: "Connection", broker: str, seconds: float) -> None:
     """Return when a broker leads nothing and has no replica of a vhost. Raise ValueError after a time."""
-    from penstock.cli.cluster_calls import cluster_status
-
     deadline = time.monotonic() + seconds
     while True:
-        shards = cluster_status(connection).shards
+        shards = connection.admin.cluster_status().shards
         held = [each for each in shards if each.vhost is not None and broker in {at.broker for at in each.replicas}]
         unknown = [each for each in shards if each.unknown]
         if not held and not unknown and all(each.leader != broker for each in shards):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock import Connection
-    from penstock.cli.cluster_calls import RecoveredShard
+    from penstock.client.cluster_records import RecoveredShard
 
 __all__ = ["outcome_of", "recover_shards"]
 
@@ -15,14 +15,15 @@ def recover_shards(connection: "Connection", vhost: str, broker: str, accept_los
 
     If none may be, the broker that is asked says why for the first one.
     """
-    from penstock.cli.cluster_calls import recover_shard
-
-    first = recover_shard(connection, vhost, broker, False)
-    found = [first, *(recover_shard(connection, vhost, broker, False, each) for each in range(1, first.shard_count))]
+    first = connection.admin.recover_shard(vhost, broker)
+    found = [
+        first,
+        *(connection.admin.recover_shard(vhost, broker, number=each) for each in range(1, first.shard_count)),
+    ]
     if not accept_loss:
         return found
     wanted = [each for each in found if not each.problem] or [first]
-    return [recover_shard(connection, vhost, broker, True, each.number) for each in wanted]
+    return [connection.admin.recover_shard(vhost, broker, accept_loss=True, number=each.number) for each in wanted]
 
 
 def outcome_of(found: "Sequence[RecoveredShard]") -> str:

@@ -4,7 +4,16 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 
-from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls, staging, stream_calls
+from penstock.client import (
+    admin_calls,
+    cluster_calls,
+    lease_calls,
+    limit_calls,
+    policy_calls,
+    staging,
+    stream_calls,
+)
+from penstock.client.cluster_records import ClusterStatus, MovedLeader, PlacedReplicas, RecoveredShard
 from penstock.client.errors import PenstockError
 from penstock.client.records import (
     BackupPart,
@@ -273,6 +282,44 @@ class AsyncAdmin:
     async def delete_policy(self, name: str, operator: bool = False) -> None:
         """Delete a policy, or with `operator` an operator policy."""
         await self._run(policy_calls.delete_policy(self._vhost, name, operator))
+
+    # ------------------------------------------------------------ the cluster
+
+    async def cluster_status(self) -> ClusterStatus:
+        """Return the brokers and shards of the cluster, as the broker that answers sees them."""
+        return await self._run(cluster_calls.cluster_status())
+
+    async def move_leader(self, vhost: str, broker: str) -> MovedLeader:
+        """Let a broker with a replica in sync lead a vhost; return when it does."""
+        return await self._run(cluster_calls.move_leader(vhost, broker))
+
+    async def move_replica(self, vhost: str, source: str = "", to: str = "") -> PlacedReplicas:
+        """Have a replica move from one broker to another, or, without one of them, have one replica less or more.
+
+        It returns before that is done. `cluster_status` shows when the brokers with a replica are those wanted.
+        """
+        return await self._run(cluster_calls.move_replica(vhost, source, to))
+
+    async def add_broker(self, broker: str, peers: str) -> bool:
+        """Let a broker join the cluster, which others reach at HOST:PORT; return whether it is new."""
+        return await self._run(cluster_calls.add_broker(broker, peers))
+
+    async def remove_broker(self, broker: str) -> None:
+        """Forget a broker without replicas of vhosts; it stops then."""
+        await self._run(cluster_calls.remove_broker(broker))
+
+    async def set_draining(self, broker: str, draining: bool) -> bool:
+        """Have a broker lead nothing as long as others can, or end that; return whether it changed."""
+        return await self._run(cluster_calls.set_draining(broker, draining))
+
+    async def recover_shard(
+        self, vhost: str, broker: str, *, accept_loss: bool = False, number: int = 0
+    ) -> RecoveredShard:
+        """Let the replica of a broker lead although it may lack confirmed messages, as no replica in sync is left.
+
+        Without `accept_loss` nothing changes, and the result says what is left of that shard of the vhost.
+        """
+        return await self._run(cluster_calls.recover_shard(vhost, broker, accept_loss, number))
 
     # ------------------------------------------------------------ the broker
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.cli import cluster, cluster_calls
+from penstock.cli import cluster
 
 
 def shard(vhost: str | None, leader: str, *, led: bool = True) -> Any:
@@ -16,14 +16,14 @@ def wait(monkeypatch: pytest.MonkeyPatch, *answers: list[Any], seconds: float = 
     """Wait until mq-0 is drained, with an answer for each look, the last one again and again; return the looks."""
     looks = 0
 
-    def cluster_status(_: object) -> Any:
+    def cluster_status() -> Any:
         nonlocal looks
         looks += 1
         return SimpleNamespace(shards=answers[min(looks, len(answers)) - 1])
 
-    monkeypatch.setattr(cluster_calls, "cluster_status", cluster_status)
+    connection = SimpleNamespace(admin=SimpleNamespace(cluster_status=cluster_status))
     monkeypatch.setattr(cluster, "LOOK_SECONDS", 0)
-    cluster._wait_until_drained(cast(Any, None), "mq-0", seconds)
+    cluster._wait_until_drained(cast(Any, connection), "mq-0", seconds)
     return looks
 
 

@@ -1,12 +1,13 @@
 """`penstock cluster status` shows what the broker knows, and says for what the coordinator did not answer."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from penstock.cli import cluster, cluster_calls
-from penstock.cli.cluster_calls import ClusterShard, ClusterStatus
+from penstock.cli import cluster
+from penstock.client.cluster_records import ClusterShard, ClusterStatus
 
 KNOWN = ClusterShard("meta", None, "mq-0", 7, led=True, min_in_sync=2, end_bytes=10, replicas=())
 UNKNOWN = ClusterShard("shop.0.1", "shop", "", 0, led=False, min_in_sync=0, end_bytes=None, replicas=(), unknown=True)
@@ -16,8 +17,8 @@ FAULT = "coordinator 'http://etcd:2379' sent no answer"
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *shards: ClusterShard) -> list[str]:
     """Return the rows of shards, and then what is said on stderr."""
     found = ClusterStatus("test", "mq-0", (), shards, FAULT if UNKNOWN in shards else "")
-    monkeypatch.setattr(cluster_calls, "cluster_status", lambda _: found)
-    monkeypatch.setattr(cluster, "connected", lambda *_: nullcontext())
+    connection = SimpleNamespace(admin=SimpleNamespace(cluster_status=lambda: found))
+    monkeypatch.setattr(cluster, "connected", lambda *_: nullcontext(connection))
     cluster.status(cast(Any, None))
     printed = capsys.readouterr()
     rows = [line for line in printed.out.splitlines() if "meta" in line or "shop" in line]
