@@ -16,7 +16,7 @@ from pyarrow import flight
 
 import penstock
 from hostile.wire import Wire, message
-from penstock.v1 import admin_pb2, messaging_pb2
+from penstock.v1 import admin_pb2, messaging_pb2, streams_pb2
 from support.broker import Broker
 from support.issuer import Issuer
 from support.plain_client import GUEST, SECONDS_MAX, Call, PlainClient, plain_client, refusal_of
@@ -109,6 +109,31 @@ def test_large_messages_go_through_in_both_directions(client: PlainClient) -> No
         got = client.get("large")
         assert [one.body for one in got] == [body]
         client.settle("large", *got)
+
+
+def test_streams_have_the_leaders_offsets_at_each_broker(other: Broker, client: PlainClient) -> None:
+    client.declare_stream("listed")
+    client.publish("listed", b"1", b"22")
+
+    with penstock.connect(f"penstock://guest:guest@{other.address}/") as following:
+        listed = following.admin.get_stream("listed")
+    asked = client.ask(client.streams.GetOffsets, streams_pb2.GetOffsetsRequest(vhost="/", stream="listed"))
+
+    assert (listed.message_count, listed.bytes) == (2, 3)
+    assert [one.message_count for one in asked.partitions] == [2]
+
+
+def test_each_broker_shows_the_messages_in_a_virtual_host(cluster: ServingCluster, client: PlainClient) -> None:
+    def shown(broker: Broker) -> list[int]:
+        with penstock.connect(f"penstock://guest:guest@{broker.address}/") as connection:
+            return [each.ready_count for each in connection.admin.list_vhosts() if each.name == "/"]
+
+    client.declare("shown")
+    before = shown(cluster.brokers[cluster.leader()])
+    client.publish("shown", b"1", b"2")
+
+    for name in NAMES:
+        assert shown(cluster.brokers[name]) == [before[0] + 2]
 
 
 def test_what_a_connection_got_returns_to_the_queue_with_its_end(other: Broker, client: PlainClient) -> None:

@@ -118,6 +118,27 @@ class CountsAnswer:
     queues: tuple[CountsReport, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TotalsQuestion:
+    """The messages in some virtual hosts that the asked broker leads; at most SHARDS_MAX of them."""
+
+    vhosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsReport:
+    vhost: str
+    ready_count: int
+    unacked_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsAnswer:
+    """Reports of those virtual hosts that the asked broker leads."""
+
+    vhosts: tuple[TotalsReport, ...]
+
+
 PROGRESS_QUESTIONS: Final[Codec[ProgressQuestion]] = Codec(ProgressQuestion)
 PROGRESS_ANSWERS: Final[Codec[ProgressAnswer]] = Codec(ProgressAnswer)
 HAND_OVER_QUESTIONS: Final[Codec[HandOverQuestion]] = Codec(HandOverQuestion)
@@ -126,3 +147,5 @@ STANDING_QUESTIONS: Final[Codec[StandingQuestion]] = Codec(StandingQuestion)
 STANDING_ANSWERS: Final[Codec[StandingAnswer]] = Codec(StandingAnswer)
 COUNTS_QUESTIONS: Final[Codec[CountsQuestion]] = Codec(CountsQuestion)
 COUNTS_ANSWERS: Final[Codec[CountsAnswer]] = Codec(CountsAnswer)
+TOTALS_QUESTIONS: Final[Codec[TotalsQuestion]] = Codec(TotalsQuestion)
+TOTALS_ANSWERS: Final[Codec[TotalsAnswer]] = Codec(TotalsAnswer)

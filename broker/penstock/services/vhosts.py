@@ -1,8 +1,9 @@
 """Virtual hosts as a whole."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from penstock.model.errors import FaultError, RefusedError
+from penstock.model.errors import RefusedError
 from penstock.model.names import vhost_name
 from penstock.native import VhostCounts
 from penstock.services.connections import Connections
@@ -11,6 +12,8 @@ from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 from penstock.storage import directory_name
 from penstock.vhost.all_vhosts import AllVhosts
+
+NO_COUNTS: Final = VhostCounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,10 @@ class VhostVerbs:
     async def list_vhosts(self, principal: Principal) -> list[VhostStatus]:
         """Return the virtual hosts that the principal may enter; all of them for administrators and monitoring."""
         found: list[VhostStatus] = []
+        totals = await self._vhosts.totals()
         for vhost in self._vhosts.all():
             if principal.identity.sees_vhost(vhost.name):
-                try:
-                    counts = vhost.totals()
-                except FaultError:
-                    counts = VhostCounts()  # one that has stopped hides none of the others
+                counts = totals.get(vhost.name, NO_COUNTS)
                 directory = directory_name(vhost.name)
                 found.append(
                     VhostStatus(

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from penstock.model.names import ConnectionId, VhostName
+from penstock.native import VhostCounts
 from penstock.vhost.rights import Rights
 from penstock.vhost.vhost import Vhost
 
@@ -22,6 +23,10 @@ class AllVhosts(Protocol):
 
     def by_name(self) -> Mapping[VhostName, Vhost]: ...
     def names(self) -> list[VhostName]: ...
+
+    async def totals(self) -> Mapping[VhostName, VhostCounts]:
+        """Return the messages in the queues of each virtual host that are not streams, as far as they are known."""
+        ...
 
     async def create(
         self, rights: Rights, name: str, shard_count: int = 1, default_queue_type: str | None = None, /

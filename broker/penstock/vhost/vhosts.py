@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from penstock.metadata import VhostTopology, changes_of, check_shard_count, restore
 from penstock.model.errors import FaultError, NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName
-from penstock.native import Shard
+from penstock.native import Shard, VhostCounts
 from penstock.vhost import creation
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
@@ -51,6 +51,14 @@ class Vhosts:
 
     def names(self) -> list[VhostName]:
         return list(self._vhosts)
+
+    async def totals(self) -> Mapping[VhostName, VhostCounts]:
+        """Return the messages in each virtual host."""
+        found: dict[VhostName, VhostCounts] = {}
+        for name, vhost in self._vhosts.items():
+            with suppress(FaultError):  # one that has stopped hides none of the others
+                found[name] = vhost.totals()
+        return found
 
     async def create(
         self, rights: Rights, name: str, shard_count: int = 1, default_queue_type: str | None = None

@@ -11,9 +11,10 @@ from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName
-from penstock.cluster.shard_calls import COUNTS_ANSWERS, CountsAnswer, CountsReport
+from penstock.cluster.shard_calls import COUNTS_ANSWERS, SHARDS_MAX, CountsAnswer, CountsReport
+from penstock.model.errors import StoppedError, Thing
 from penstock.model.names import QueueName, VhostName
-from penstock.native import QueueCounts
+from penstock.native import QueueCounts, VhostCounts
 from penstock.node.in_cluster import leader_counts
 from penstock.node.in_cluster.leader_counts import LeaderCounts
 from penstock.node.in_cluster.owner import ClusterOwner
@@ -41,8 +42,12 @@ class Broker:
         self.counts: dict[QueueName, QueueCounts] | None = {A: COUNTS, B: QueueCounts()}
         self.handlers: dict[Method, Callable[[bytes], Awaitable[bytes]]] = {}
         self.call_through: Callable[[bytes], Awaitable[bytes]] | None = None
+        self.totals: VhostCounts | None = VhostCounts(ready_count=7, unacked_count=1)
         self.owner: Any = SimpleNamespace(
-            applied=self.applied, own_counts=self.own_counts, topology=SimpleNamespace(queues={A: None, B: None})
+            applied=self.applied,
+            own_counts=self.own_counts,
+            own_totals=self.own_totals,
+            topology=SimpleNamespace(queues={A: None, B: None}),
         )
         self.asking = LeaderCounts(cast(MetaMember, self), self.owner_of)
 
@@ -59,11 +64,17 @@ class Broker:
     def own_counts(self, names: list[QueueName]) -> list[QueueCounts] | None:
         return None if self.counts is None else [self.counts[name] for name in names]
 
+    def own_totals(self) -> VhostCounts | None:
+        return self.totals
+
     def owner_of(self, name: VhostName) -> ClusterOwner | None:
         return cast(ClusterOwner, self.owner) if name == VHOST else None
 
     def ask(self, *names: str, vhost: VhostName = VHOST) -> dict[QueueName, QueueCounts]:
         return dict(asyncio.run(self.asking.ask(LEADER, vhost, [QueueName(name) for name in names])))
+
+    def ask_totals(self, *vhosts: VhostName) -> dict[VhostName, VhostCounts]:
+        return dict(asyncio.run(self.asking.ask_totals(LEADER, vhosts)))
 
 
 def test_the_counts_are_those_of_the_leader_in_all_their_fields() -> None:
@@ -120,3 +131,33 @@ def test_an_answer_that_is_none_is_left_out() -> None:
 def test_a_question_that_is_none_is_refused() -> None:
     with pytest.raises(NotCarriedOutError):
         asyncio.run(cast(Any, Broker().handlers[Method.COUNTS](b"[]")))
+
+
+def test_the_messages_in_a_virtual_host_are_those_of_its_leader_alone() -> None:
+    broker = Broker()
+    others = [VhostName(f"other-{number}") for number in range(2 * SHARDS_MAX)]
+
+    assert broker.ask_totals(*others, VHOST) == {VHOST: VhostCounts(ready_count=7, unacked_count=1)}
+
+    broker.totals = None
+    assert broker.ask_totals(VHOST) == {}
+
+
+def test_virtual_hosts_have_no_totals_where_a_broker_has_stopped_or_does_not_know_the_question() -> None:
+    def stopped() -> VhostCounts | None:
+        raise StoppedError(Thing("vhost", VHOST), "the disk failed")
+
+    async def refuse(_: bytes) -> bytes:
+        raise NotCarriedOutError("an old version")
+
+    broker = Broker()
+    broker.owner.own_totals = stopped
+    assert broker.ask_totals(VHOST) == {}
+
+    broker.call_through = refuse
+    assert broker.ask_totals(VHOST) == {}
+
+
+def test_a_question_for_totals_that_is_none_is_refused() -> None:
+    with pytest.raises(NotCarriedOutError):
+        asyncio.run(cast(Any, Broker().handlers[Method.TOTALS](b"[]")))

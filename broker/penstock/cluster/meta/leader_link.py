@@ -36,6 +36,8 @@ class Method(IntEnum):
     """What the asked broker has of a shard: `shard_calls.StandingQuestion`, and its answer."""
     COUNTS = 9
     """The counts of queues that the asked broker leads: `shard_calls.CountsQuestion`, and its answer."""
+    TOTALS = 11
+    """The messages in virtual hosts that the asked broker leads: `shard_calls.TotalsQuestion`, and its answer."""
 
 
 OF_LEADER: Final = (Method.REQUEST, Method.READ_INDEX)

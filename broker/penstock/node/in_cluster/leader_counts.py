@@ -1,10 +1,10 @@
-"""Counts of queues whose virtual host another broker leads: that broker is asked, and answers of its own queues alone.
+"""Counts of queues and of virtual hosts that another broker leads: it is asked, and answers of what it leads alone.
 
 Counts are for people and for clients that declare: without an answer soon they are those of no messages.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
@@ -15,12 +15,19 @@ from penstock.cluster.record import BrokerName
 from penstock.cluster.shard_calls import (
     COUNTS_ANSWERS,
     COUNTS_QUESTIONS,
+    SHARDS_MAX,
+    TOTALS_ANSWERS,
+    TOTALS_QUESTIONS,
     CountsAnswer,
     CountsQuestion,
     CountsReport,
+    TotalsAnswer,
+    TotalsQuestion,
+    TotalsReport,
 )
+from penstock.model.errors import FaultError
 from penstock.model.names import QueueName, VhostName
-from penstock.native import QueueCounts
+from penstock.native import QueueCounts, VhostCounts
 from penstock.node.in_cluster.owner import ClusterOwner
 
 ANSWER_S: Final = 2.0
@@ -45,6 +52,7 @@ class LeaderCounts:
         self._member = member
         self._owner_of = owner_of
         member.answer(Method.COUNTS, self._answer)
+        member.answer(Method.TOTALS, self._answer_totals)
 
     async def ask(
         self, leader: BrokerName, vhost: VhostName, names: Sequence[QueueName]
@@ -61,6 +69,38 @@ class LeaderCounts:
             for each in found.queues
             if len(each.counts) == len(_FIELDS)
         }
+
+    async def ask_totals(self, leader: BrokerName, vhosts: Sequence[VhostName]) -> Mapping[VhostName, VhostCounts]:
+        """Return the messages in virtual hosts that a broker leads; none without an answer in time."""
+        found: dict[VhostName, VhostCounts] = {}
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                for begin in range(0, len(vhosts), SHARDS_MAX):
+                    question = TotalsQuestion(tuple(vhosts[begin : begin + SHARDS_MAX]))
+                    answer = await self._member.call(leader, Method.TOTALS, TOTALS_QUESTIONS.encode(question))
+                    for each in TOTALS_ANSWERS.decode(answer).vhosts:
+                        counts = VhostCounts(ready_count=each.ready_count, unacked_count=each.unacked_count)
+                        found[VhostName(each.vhost)] = counts
+        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
+            pass  # an older version, for example
+        return found
+
+    async def _answer_totals(self, question: bytes) -> bytes:
+        try:
+            asked = TOTALS_QUESTIONS.decode(question).vhosts[:SHARDS_MAX]
+        except CodecError as error:
+            raise NotCarriedOutError(str(error)) from error
+        return TOTALS_ANSWERS.encode(TotalsAnswer(tuple(self._own_totals(asked))))
+
+    def _own_totals(self, vhosts: Sequence[str]) -> Iterator[TotalsReport]:
+        for name in vhosts:
+            owner = self._owner_of(VhostName(name))
+            try:
+                totals = None if owner is None else owner.own_totals()
+            except FaultError:
+                continue  # one that has stopped hides none of the others
+            if totals is not None:
+                yield TotalsReport(name, totals.ready_count, totals.unacked_count)
 
     async def _answer(self, question: bytes) -> bytes:
         try:

@@ -17,7 +17,7 @@ from penstock.cluster.translation import broker_number
 from penstock.metadata.commands import ConnectionClosed, QueueUnused
 from penstock.model.errors import FaultError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
-from penstock.native import QueueCounts, RelayOrigin
+from penstock.native import QueueCounts, RelayOrigin, VhostCounts
 from penstock.node.in_cluster.shared_question import SharedQuestion
 
 COMMAND_S: Final = 15.0
@@ -28,6 +28,9 @@ CLEANING: Final = (ConnectionClosed, QueueUnused)
 
 
 CountsOf = Callable[[BrokerName, VhostName, Sequence[QueueName]], Coroutine[Any, Any, Mapping[QueueName, QueueCounts]]]
+
+
+TotalsOf = Callable[[BrokerName, Sequence[VhostName]], Coroutine[Any, Any, Mapping[VhostName, VhostCounts]]]
 
 
 OriginOf = Callable[[ConnectionId], RelayOrigin | None]
@@ -41,11 +44,16 @@ async def _no_counts(_: BrokerName, __: VhostName, ___: Sequence[QueueName]) -> 
     return {}
 
 
+async def _no_totals(_: BrokerName, __: Sequence[VhostName]) -> Mapping[VhostName, VhostCounts]:
+    return {}
+
+
 class Metadata:
     """It is used once the broker has joined. `session` returns the number of its session.
 
     `served_by` returns when another broker has for the queues of a virtual host all that is applied here. `counts_of`
-    returns the counts of queues that another broker leads, and is set when the virtual hosts are opened. `origin_of`
+    returns the counts of queues that another broker leads, and `totals_of` the messages in virtual hosts that it leads;
+    both are set when the virtual hosts are opened. `origin_of`
     returns where a connection is relayed from, by the number of that broker, and is set when clients are served.
 
     `state` is the one of the start. A broker that lags far takes a copy of another one's later: `is_replaced` says so,
@@ -63,6 +71,7 @@ class Metadata:
         self.me = me
         self.served_by = served_by
         self.counts_of: CountsOf = _no_counts
+        self.totals_of: TotalsOf = _no_totals
         self.origin_of: OriginOf = _no_origin
         self.state = current()
         self._asker = asker

@@ -27,7 +27,7 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, QueueName
 from penstock.model.records import Queue
-from penstock.native import QueueCounts, Shard
+from penstock.native import QueueCounts, Shard, VhostCounts
 from penstock.node.in_cluster.metadata import CLEANING, Metadata
 from penstock.node.in_cluster.shared_question import SharedQuestion
 from penstock.node.in_cluster.term import Term
@@ -325,10 +325,9 @@ class ClusterOwner:
 
     async def _read_remotely(self, look: Callable[[], T]) -> T:
         """Take a look twice: the first one shows the queues whose counts it needs, for which the leader is asked."""
-        leader = self._place.leader()
+        leader = self.other_leader_now()
         found: Mapping[QueueName, QueueCounts] = {}
-        if leader not in (None, self._metadata.me):
-            assert leader is not None
+        if leader is not None:
             self._wanted = wanted = list[QueueName]()
             try:
                 seen = look()
@@ -358,6 +357,15 @@ class ClusterOwner:
         if self._term is None:
             return None
         return self._term.shard.queue_counts([self.topology.queues[name].id for name in names])
+
+    def own_totals(self) -> VhostCounts | None:
+        """Return the messages in all queues that this broker leads; None where it does not."""
+        return None if self._term is None else self._term.shard.totals()
+
+    def other_leader_now(self) -> BrokerName | None:
+        """Return the other broker that leads, as far as this one knows."""
+        leader = self._place.leader()
+        return None if leader == self._metadata.me else leader
 
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._threads.run(work, *args, **kwargs)

@@ -92,7 +92,8 @@ async def open_cluster(
     reports = LeaderReports(host, member)
     replicas = ReplicaSurroundings(host, engine, options, LogCopies(host, member), reports.ask)
     vhosts = ClusterVhosts(Surroundings(host, replicas, directory, metadata, events, make_token))
-    metadata.counts_of = LeaderCounts(member, vhosts.owner_of).ask
+    counts = LeaderCounts(member, vhosts.owner_of)
+    metadata.counts_of, metadata.totals_of = counts.ask, counts.ask_totals
     undo.push_async_callback(vhosts.close)
     member.before_deletion(vhosts.leave)
     member.before_served(vhosts.applied)

@@ -35,6 +35,7 @@ from penstock.metadata.effects import (
 )
 from penstock.model.errors import FaultError, NotFoundError, Thing
 from penstock.model.names import ConnectionId, VhostName
+from penstock.native import VhostCounts
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.replica import VhostPlace, VhostReplica
@@ -112,6 +113,22 @@ class ClusterVhosts:
 
     def names(self) -> list[VhostName]:
         return list(self._entries)
+
+    async def totals(self) -> Mapping[VhostName, VhostCounts]:
+        """Return the messages in each virtual host, as its leader says."""
+        found: dict[VhostName, VhostCounts] = {}
+        asked: dict[BrokerName, list[VhostName]] = {}
+        for name, entry in self._entries.items():
+            with suppress(FaultError):
+                own = entry.owner.own_totals()
+                if own is not None:
+                    found[name] = own
+                elif (leader := entry.owner.other_leader_now()) is not None:
+                    asked.setdefault(leader, []).append(name)
+        totals_of = self._around.metadata.totals_of
+        for answer in await asyncio.gather(*(totals_of(leader, names) for leader, names in asked.items())):
+            found |= answer
+        return found
 
     # ------------------------------------------------------------ changing
 
