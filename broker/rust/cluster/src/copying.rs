@@ -260,6 +260,7 @@ mod tests {
                 events: Arc::clone(&heard) as _,
                 outboxes: crate::outbox::Outboxes::default(),
                 links: crate::links::Links::default(),
+                missed: crate::missed::Missed::default(),
                 disks: disks.work(),
                 asking,
                 yields: Mutex::new(false),

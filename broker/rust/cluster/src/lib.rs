@@ -23,6 +23,7 @@ mod folding;
 mod leading;
 mod links;
 mod lock;
+mod missed;
 mod node;
 mod outbox;
 mod place;

@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 use crate::disks::Disks;
 use crate::links::Links;
 use crate::lock::lock;
+use crate::missed::Missed;
 use crate::outbox::Outboxes;
 use crate::questions::{Question, Questions, ShardId};
 use crate::scrubbing::Scrubbing;
@@ -80,6 +81,7 @@ impl Node {
             events,
             outboxes: Outboxes::default(),
             links: Links::default(),
+            missed: Missed::default(),
             disks: disks.work(),
             asking,
             yields: Mutex::new(false),
@@ -146,7 +148,11 @@ impl Node {
         broker: BrokerId,
         client: RelayedClient,
     ) -> Option<impl Future<Output = std::io::Result<Tunnel>> + Send + use<>> {
-        self.shared.peers.get().map(|peers| peers.relay(broker, client))
+        let (shared, opening) = (Arc::clone(&self.shared), self.shared.peers.get()?.relay(broker, client));
+        Some(async move {
+            let opened = opening.await;
+            opened.inspect_err(|error| shared.missed.say(shared.events.as_ref(), broker, error))
+        })
     }
 
     /// Says who serves the clients that other brokers relay. It is said once.

@@ -21,6 +21,7 @@ use crate::copies::Copies;
 use crate::disks::DiskWork;
 use crate::links::Links;
 use crate::lock::lock;
+use crate::missed::Missed;
 use crate::outbox::Outboxes;
 use crate::place::{Led, Place, Term, take_back};
 use crate::questions::{Asking, Question, QuestionKind, ShardId};
@@ -69,6 +70,7 @@ pub(crate) struct Shared {
     pub events: Arc<dyn Events>,
     pub outboxes: Outboxes,
     pub links: Links,
+    pub missed: Missed,
     pub disks: DiskWork,
     pub asking: Asking,
     /// Whether the replicas leave it to other brokers to lead, as far as they do so soon. Held while replicas are told.
