@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
-use penstock_log::{BackupTicket, LogError};
+use penstock_log::{BackupTicket, CorruptAt, LogError};
 use penstock_replica::{BrokerId, Millis, Position};
 use penstock_replication::{CopyError, CopyMessage, CopySource, CopyTarget};
 
@@ -71,6 +71,14 @@ pub(crate) enum Progress {
     Nothing,
 }
 
+/// Why a part is not given.
+#[derive(Debug)]
+pub(crate) enum NotGiven {
+    /// The log is not as it was written.
+    Corrupt(CorruptAt),
+    Log(LogError),
+}
+
 impl Fetched {
     fn progress(&mut self) -> Progress {
         if self.target.is_whole() { Progress::Whole } else { Progress::Ask(self.from, self.target.ask()) }
@@ -122,12 +130,13 @@ impl Copies {
         lock(&self.given).contains_key(&to)
     }
 
-    /// The part that a broker asks for. Blocks.
-    pub fn read(&self, to: BrokerId, fetch: &CopyMessage, now: Millis) -> Result<Option<CopyMessage>, LogError> {
+    /// The part that a broker asks for, once its records are checked. Blocks.
+    pub fn read(&self, to: BrokerId, fetch: &CopyMessage, now: Millis) -> Result<Option<CopyMessage>, NotGiven> {
         let mut given = lock(&self.given);
         let Some(Given { source: Some(source), used, .. }) = given.get_mut(&to) else { return Ok(None) };
         *used = now;
-        source.read(fetch)
+        source.check(fetch).map_err(NotGiven::Corrupt)?;
+        source.read(fetch).map_err(NotGiven::Log)
     }
 
     /// A part that a broker asks for is to be sent later.

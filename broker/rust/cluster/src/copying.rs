@@ -12,7 +12,7 @@ use penstock_replica::{BrokerId, Millis};
 use penstock_replication::wire::encode_copy;
 use penstock_replication::{CopyError, CopyMessage, CopyTarget, OpenError, PART_BYTES_MAX, ReplicatedLog};
 
-use crate::copies::Progress;
+use crate::copies::{NotGiven, Progress};
 use crate::place::Place;
 use crate::shard::Shard;
 
@@ -65,7 +65,7 @@ impl Shard {
         let progress = match message {
             CopyMessage::Offer { .. } => {
                 let disk = Arc::clone(&self.options.log.disk);
-                self.copies.begin(from, now, || CopyTarget::begin(&self.directory, disk, message.clone()))?
+                self.copies.begin(from, now, || CopyTarget::begin(&self.directory, disk, self.id, message.clone()))?
             }
             CopyMessage::Fetch { .. } => {
                 self.give_part(from, message, now)?;
@@ -83,13 +83,29 @@ impl Shard {
     /// Answers with a part, or later when too much waits for the connection: a part that is dropped would be missed for seconds.
     fn give_part(&self, to: BrokerId, fetch: &CopyMessage, now: Millis) -> Result<(), LogError> {
         if self.shared.outboxes.has_room(to, PART_FRAME_BYTES_MAX) {
-            let read = self.copies.read(to, fetch, now).inspect_err(|_| self.copies.fail(to, now))?;
-            if read.is_none_or(|part| self.send_copy(to, &part)) {
-                return Ok(());
+            match self.copies.read(to, fetch, now) {
+                Ok(None) => return Ok(()),
+                Ok(Some(part)) if self.send_copy(to, &part) => return Ok(()),
+                Ok(Some(_)) => {}
+                Err(refused) => {
+                    self.copies.fail(to, now);
+                    return self.notice_unreadable(refused);
+                }
             }
         }
         self.copies.postpone(to, fetch.clone());
         Ok(())
+    }
+
+    /// A log that is not as it was written is not copied. It is marked, and the replica halts, as after a check.
+    fn notice_unreadable(&self, refused: NotGiven) -> Result<(), LogError> {
+        match refused {
+            NotGiven::Corrupt(found) => {
+                self.take_unreadable(&found);
+                Ok(())
+            }
+            NotGiven::Log(error) => Err(error),
+        }
     }
 
     fn ask_for(&self, from: BrokerId, asks: &[CopyMessage]) {
@@ -223,6 +239,7 @@ mod tests {
     const ID: ShardId = [9; 16];
     const LEADER: BrokerId = 2;
     const EPOCH: u64 = 3;
+    const BODY: &[u8] = b"the body of a message";
     /// Only ends a test that would otherwise never end.
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -352,7 +369,7 @@ mod tests {
     }
 
     fn append(log: &mut Log, sequence: u64) {
-        let payload = Payload::new(b"", b"", b"", b"body").unwrap();
+        let payload = Payload::new(b"", b"", b"", BODY).unwrap();
         log.append_message(&payload, 1, &[Target { queue: QueueId(1), sequence: Sequence(sequence) }]).unwrap();
         let end = log.write().unwrap();
         log.set_bound(end).unwrap();

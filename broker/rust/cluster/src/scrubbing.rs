@@ -113,14 +113,15 @@ impl Shard {
         self.working.on(log, work).flatten()
     }
 
-    fn take_unreadable(&self, found: &CorruptAt) {
+    /// Marks the log, and halts the replica, if another one is in sync. Call it without the replica's lock.
+    pub(crate) fn take_unreadable(&self, found: &CorruptAt) {
         let CorruptAt { file, at, error } = found;
         if !found.is_of_the_file() {
             self.shared.events.noticed(&format!("{error}; the check of this log goes on with the next round"));
             return;
         }
         if !self.has_other_copy() {
-            let text = "no other replica is in sync, so this one goes on; add a disk that works, and `move` it there";
+            let text = "no other replica is in sync, so this one goes on, and no other one gets a copy until this record is consumed or deleted";
             self.shared.events.noticed(&format!("{error}; {text}"));
             return;
         }

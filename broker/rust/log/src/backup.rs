@@ -143,7 +143,8 @@ pub struct BackupTicket {
     pub(crate) directory: Arc<Path>,
     pub(crate) log_id: [u8; 16],
     pub(crate) position: Position,
-    pub(crate) sealed: Vec<Segment>,
+    /// Segments, and up to where the records of each count in its file.
+    pub(crate) sealed: Vec<(Segment, u64)>,
     /// Segments that cannot be served, which only a start reads: a start of the copy reports them, too.
     pub(crate) unserved: Vec<PathBuf>,
     /// Entries of the rewritten ones among the sealed segments.
@@ -167,7 +168,7 @@ impl BackupTicket {
 
     /// Makes the copy in an empty directory, on any file system. Where possible it shares blocks of files.
     pub fn perform(self, target: &Path) -> Result<(), LogError> {
-        for segment in &self.sealed {
+        for (segment, _) in &self.sealed {
             // A map of its own, dropped with the copy of it.
             let segment = segment.unmapped();
             self.copy_of(segment.path(), Some(&segment), target)?;

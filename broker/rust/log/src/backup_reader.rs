@@ -1,6 +1,7 @@
 //! Reads the files of a copy part by part, for a copy that is stored elsewhere.
 //!
-//! Invariants: each file has the length that it had when the reader was opened, and is read up to it or fails. Nothing
+//! Invariants: the records of a part can be checked before it is read: both checksums of each, as in a check of what lies on the disk, and once for
+//! each file. Each file has the length that it had when the reader was opened, and is read up to it or fails. Nothing
 //! is written to any disk. The files stay until the reader is dropped, as they do for a copy; one file is open at a time.
 
 use std::fs::File;
@@ -11,8 +12,12 @@ use std::sync::Arc;
 use crate::backup::{BackupTicket, Hold};
 use crate::error::LogError;
 use crate::manifest::Manifest;
-use crate::segment::{Segment, corrupt_path, directory_path};
+use crate::scrubbing::{CorruptAt, ScrubTicket};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, corrupt_path, directory_path};
 use crate::synced_file::synced_with;
+
+/// Bytes that are checked at a time.
+const CHECK_BYTES: usize = 1 << 20;
 
 /// One file of a copy.
 #[derive(Debug)]
@@ -24,6 +29,15 @@ pub struct BackupFile {
     /// Its size in the copy: zeros follow what is read.
     pub size: u64,
     content: Content,
+    records: Option<Unchecked>,
+}
+
+/// The records of a segment, as far as they are not checked yet.
+#[derive(Debug)]
+struct Unchecked {
+    segment: Segment,
+    from: u64,
+    end: u64,
 }
 
 #[derive(Debug)]
@@ -58,9 +72,10 @@ impl BackupTicket {
     /// `Io` when a file cannot be examined.
     pub fn open(self) -> Result<BackupReader, LogError> {
         let mut files = Vec::new();
-        for segment in &self.sealed {
+        for (segment, end) in &self.sealed {
             let path = segment.path().to_path_buf();
-            files.push(at_rest(path.clone(), Some(segment.unmapped()))?);
+            let records = Some(Unchecked::of(segment, *end));
+            files.push(BackupFile { records, ..at_rest(path.clone(), Some(segment.unmapped()))? });
             files.extend(if_there(segment.directory_path())?);
             files.extend(in_memory_if_there(&corrupt_path(&path))?);
         }
@@ -82,8 +97,9 @@ impl BackupTicket {
         }
         let (segment, file) = self.active;
         let (bytes, size) = self.active_bytes;
-        let name = name_of(segment.path());
-        files.push(BackupFile { name, bytes, size: size.max(bytes), content: Content::Active(segment, file) });
+        let (name, records) = (name_of(segment.path()), Some(Unchecked::of(&segment, bytes)));
+        let content = Content::Active(segment, file);
+        files.push(BackupFile { name, bytes, size: size.max(bytes), content, records });
         files.push(in_memory(Path::new("synced"), synced_with(self.position)));
         Ok(BackupReader { files, open: None, _hold: self.hold })
     }
@@ -93,6 +109,21 @@ impl BackupReader {
     #[must_use]
     pub fn files(&self) -> &[BackupFile] {
         &self.files
+    }
+
+    /// Checks the records of a file up to a byte, as far as they were not checked before. Files that are no segments pass.
+    ///
+    /// # Errors
+    /// A record that is not as it was written, or that cannot be read from the disk.
+    pub fn check(&mut self, index: usize, until: u64) -> Result<(), CorruptAt> {
+        let file = self.files.get_mut(index);
+        let Some(unchecked) = file.and_then(|file| file.records.as_mut()) else { return Ok(()) };
+        while unchecked.from < until.min(unchecked.end) {
+            let (place, _) =
+                ScrubTicket::of(&unchecked.segment, (unchecked.from, unchecked.end))?.perform(CHECK_BYTES)?;
+            unchecked.from = place.offset;
+        }
+        Ok(())
     }
 
     /// Reads a part of a file, at most up to its end.
@@ -121,6 +152,12 @@ impl BackupReader {
     }
 }
 
+impl Unchecked {
+    fn of(segment: &Segment, end: u64) -> Unchecked {
+        Unchecked { segment: segment.unmapped(), from: SEGMENT_HEADER_BYTES, end }
+    }
+}
+
 fn read_part(file: &File, path: &Path, segment: Option<&Segment>, at: u64, length: usize) -> Result<Vec<u8>, LogError> {
     if let Some(segment) = segment {
         segment.note_read(at, at + length as u64);
@@ -133,7 +170,7 @@ fn read_part(file: &File, path: &Path, segment: Option<&Segment>, at: u64, lengt
 fn at_rest(path: PathBuf, segment: Option<Segment>) -> Result<BackupFile, LogError> {
     let found = std::fs::metadata(&path).map_err(|error| LogError::io("open", &path, error))?;
     let (name, bytes) = (name_of(&path), found.len());
-    Ok(BackupFile { name, bytes, size: bytes, content: Content::AtRest(path, segment) })
+    Ok(BackupFile { name, bytes, size: bytes, content: Content::AtRest(path, segment), records: None })
 }
 
 fn if_there(path: PathBuf) -> Result<Option<BackupFile>, LogError> {
@@ -154,7 +191,7 @@ fn in_memory_if_there(path: &Path) -> Result<Option<BackupFile>, LogError> {
 
 fn in_memory(path: &Path, content: Vec<u8>) -> BackupFile {
     let bytes = content.len() as u64;
-    BackupFile { name: name_of(path), bytes, size: bytes, content: Content::InMemory(content) }
+    BackupFile { name: name_of(path), bytes, size: bytes, content: Content::InMemory(content), records: None }
 }
 
 fn name_of(path: &Path) -> String {

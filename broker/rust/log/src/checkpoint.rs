@@ -156,6 +156,12 @@ pub(crate) fn encode((log_id, format): (&[u8; 16], Format), state: &FoldState, l
 /// Content of a checkpoint: the log's id, the state, and the segments that it depends on.
 type Content = ([u8; 16], FoldState, Vec<LiveSegment>);
 
+/// The log's id and the state in one file.
+pub(crate) fn read(path: &Path) -> Result<([u8; 16], FoldState), LogError> {
+    let bytes = std::fs::read(path).map_err(|error| LogError::io("read", path, error))?;
+    decode(&bytes, path).map(|(log_id, state, _)| (log_id, state))
+}
+
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content, LogError> {
     let corrupt = || LogError::corrupt(path, 0, Corruption::Checkpoint);

@@ -16,6 +16,7 @@ mod checkpoint;
 mod checksums;
 mod compaction;
 mod contents;
+mod copied;
 mod corruption;
 mod cut;
 mod deadlines;
@@ -70,6 +71,7 @@ pub use batches::{
 };
 pub use checksums::ChecksumTicket;
 pub use compaction::{Compacted, CompactionTicket};
+pub use copied::{CopiedLog, copied_order};
 pub use corruption::Quarantined;
 pub use deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind, REFUSED_AT_MS};
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};

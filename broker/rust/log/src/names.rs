@@ -65,6 +65,16 @@ fn edition(name: &str) -> Option<(u64, u32)> {
     Some((number(digits)?, edition.parse().ok().filter(|_| is_edition)?))
 }
 
+/// The number in the name of a segment as it was appended.
+pub(crate) fn plain_number(file: &str) -> Option<u64> {
+    number(file.strip_prefix("msgs.")?)
+}
+
+/// The number and the edition in the name of a rewritten segment.
+pub(crate) fn edition_of(file: &str) -> Option<(u64, u32)> {
+    edition(file.strip_prefix("msgs.")?)
+}
+
 /// The number in a segment's name, also of a rewritten one.
 pub(crate) fn number_of(file: &str) -> Option<u64> {
     number(file.strip_prefix("msgs.")?.split('.').next()?)

@@ -60,6 +60,19 @@ pub(crate) struct Sealed {
     pub(crate) lookup: Lookup,
 }
 
+impl Sealed {
+    /// Where its records end in the file.
+    pub(crate) fn records_end(&self) -> u64 {
+        let segment = &self.segment;
+        if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(self.end).min(segment.bytes()) }
+    }
+
+    /// Whether it has no live message below the newest checkpoint, whose position is given: its bytes need not be on the disk.
+    pub(crate) fn is_dead(&self, folded: Position) -> bool {
+        self.end <= folded && matches!(self.lookup, Lookup::Nothing)
+    }
+}
+
 /// Result of recovery; `state` is at the log's end.
 pub(crate) struct Recovered {
     /// The bound of a log that has one, and the state there.

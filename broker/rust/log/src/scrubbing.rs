@@ -69,6 +69,11 @@ impl ScrubTicket {
         }
     }
 
+    /// The records of a segment between two offsets, in a file that is open.
+    pub(crate) fn over(segment: Segment, file: File, (from, end): (u64, u64)) -> ScrubTicket {
+        ScrubTicket { segment, file, from, end }
+    }
+
     /// Checks about so many bytes of records, both checksums of each, and at least one. Returns the place after them, and how many
     /// bytes were read. Blocks.
     ///

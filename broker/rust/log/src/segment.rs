@@ -231,6 +231,19 @@ impl Segment {
         segment
     }
 
+    /// One that was copied from another replica under another name; with an end where it was rewritten.
+    pub(crate) fn copied(
+        path: PathBuf,
+        number: u64,
+        coded: (&SegmentHeader, Codings),
+        bytes: u64,
+        rewritten_end: Option<Position>,
+    ) -> Segment {
+        let segment = Self::at(path, (number, 1), coded, bytes, rewritten_end);
+        segment.set_readable(bytes);
+        segment
+    }
+
     fn at(
         path: PathBuf,
         (number, edition): (u64, u32),

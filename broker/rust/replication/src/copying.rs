@@ -4,7 +4,10 @@
 //! puts them in the place of its log. So the speed is the fetching side's to choose, and the leader keeps nothing in memory. A few parts
 //! are asked for ahead: while one is written, others are read and on their way.
 //!
-//! Invariants: everything in a copy is committed. A replica whose log is replaced is in no in-sync set, since a member has
+//! Both sides check the records, as both do where a leader sends records: a disk that has changed old bytes unnoticed would otherwise put
+//! them on another disk, in the place of a log that may have them as they were.
+//!
+//! Invariants: everything in a copy is committed. Every record of a copy that is decided was checked. A replica whose log is replaced is in no in-sync set, since a member has
 //! all that a leader may have removed. Each part has a checksum of its own, and a copy counts only once all of it is on the disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,7 +15,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{BackupReader, BackupTicket, Disk, LogError};
+use penstock_log::{
+    BackupReader, BackupTicket, CopiedLog, CorruptAt, Corruption, Disk, LogError, Position as LogPosition, copied_order,
+};
 use penstock_replica::Position;
 
 use crate::install::{self, PREFIX};
@@ -74,6 +79,18 @@ impl CopySource {
         CopyMessage::Offer { copy: self.copy, position: self.position, files: files.collect() }
     }
 
+    /// Checks the records of the part that [`CopyMessage::Fetch`] asks for, and those before them in its file that were not checked yet. Blocks.
+    ///
+    /// # Errors
+    /// Where one is not as it was written. Such a log must not be copied.
+    pub fn check(&mut self, fetch: &CopyMessage) -> Result<(), CorruptAt> {
+        let &CopyMessage::Fetch { copy, file, at, length } = fetch else { return Ok(()) };
+        if copy != self.copy {
+            return Ok(());
+        }
+        self.reader.check(file as usize, at.saturating_add(u64::from(length).min(PART_BYTES_MAX as u64)))
+    }
+
     /// Answers [`CopyMessage::Fetch`]; `None` to one for another copy. Blocks.
     ///
     /// # Errors
@@ -98,6 +115,10 @@ pub enum CopyError {
     Decided,
     #[error("a part of a copied file is not the one that was asked for, or its checksum does not match")]
     Part,
+    #[error("file '{file}' of the offered log is corrupt at byte {at}, so the copy is not used: {why}")]
+    Corrupt { file: String, at: u64, why: Corruption },
+    #[error(transparent)]
+    Unread(LogError),
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
 }
@@ -109,12 +130,18 @@ pub struct CopyTarget {
     disk: Arc<dyn Disk>,
     copy: u64,
     position: Position,
-    files: Vec<CopiedFile>,
+    /// In the order in which they are fetched, with the numbers that they have in the offer.
+    files: Vec<(u32, CopiedFile)>,
+    /// How many of the first of them are there and checked.
+    checked: usize,
+    log: CopiedLog,
     /// The file and the byte where the next part begins that is to be asked for.
     next: (usize, u64),
     asked: VecDeque<Part>,
     /// Files of which parts are there.
     begun: BTreeMap<usize, Begun>,
+    /// Files that are there, before those ahead of them are.
+    early: BTreeSet<usize>,
 }
 
 /// A part that was asked for and is not there.
@@ -137,7 +164,12 @@ impl CopyTarget {
     ///
     /// # Errors
     /// `Offer` if it has other names than files of a log; `Io`.
-    pub fn begin(directory: &Path, disk: Arc<dyn Disk>, offer: CopyMessage) -> Result<CopyTarget, CopyError> {
+    pub fn begin(
+        directory: &Path,
+        disk: Arc<dyn Disk>,
+        log_id: [u8; 16],
+        offer: CopyMessage,
+    ) -> Result<CopyTarget, CopyError> {
         let CopyMessage::Offer { copy, position, files } = offer else { return Err(CopyError::Offer) };
         let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let is_valid = |file: &CopiedFile| is_name(&file.name) && file.bytes <= file.size;
@@ -152,8 +184,21 @@ impl CopyTarget {
             path: directory.to_owned(),
             source,
         })?;
-        let (asked, begun) = (VecDeque::new(), BTreeMap::new());
-        Ok(CopyTarget { directory: directory.to_owned(), disk, copy, position, files, next: (0, 0), asked, begun })
+        let mut files: Vec<(u32, CopiedFile)> = (0..).zip(files).collect();
+        files.sort_by_cached_key(|(_, file)| copied_order(&file.name));
+        Ok(CopyTarget {
+            log: CopiedLog::new(directory, PREFIX, log_id, LogPosition(position)),
+            directory: directory.to_owned(),
+            disk,
+            copy,
+            position,
+            files,
+            checked: 0,
+            next: (0, 0),
+            asked: VecDeque::new(),
+            begun: BTreeMap::new(),
+            early: BTreeSet::new(),
+        })
     }
 
     /// Where the copied log ends. All of it is committed.
@@ -188,7 +233,7 @@ impl CopyTarget {
 
     fn take_next(&mut self) -> Option<Part> {
         let (file, at) = self.next;
-        let bytes = self.files.get(file)?.bytes;
+        let bytes = self.files.get(file)?.1.bytes;
         let length = (bytes - at).min(PART_BYTES_MAX as u64) as u32;
         let end = at + u64::from(length);
         self.next = if end < bytes { (file, end) } else { (file + 1, 0) };
@@ -196,39 +241,58 @@ impl CopyTarget {
     }
 
     fn fetch(&self, &Part { file, at, length }: &Part) -> CopyMessage {
-        CopyMessage::Fetch { copy: self.copy, file: file as u32, at, length }
+        let file = self.files.get(file).map_or(u32::MAX, |&(number, _)| number);
+        CopyMessage::Fetch { copy: self.copy, file, at, length }
     }
 
     /// Takes a part. One that was not asked for, as a repeated one, is left out. Blocks.
     ///
     /// # Errors
-    /// `Part` where it differs from what was offered; `Io`.
+    /// `Part` where it differs from what was offered; `Corrupt` where the records of a file are not as they were written; `Unread`; `Io`.
     pub fn take(&mut self, part: &CopyMessage) -> Result<(), CopyError> {
         let CopyMessage::Part { copy, file, at, bytes, crc } = part else { return Ok(()) };
-        let is_this = |asked: &Part| (self.copy, asked.file, asked.at) == (*copy, *file as usize, *at);
+        let is_this = |asked: &Part| {
+            self.files.get(asked.file).is_some_and(|(number, _)| (self.copy, *number, asked.at) == (*copy, *file, *at))
+        };
         let Some(index) = self.asked.iter().position(is_this) else { return Ok(()) };
         let asked = self.asked[index];
         if bytes.len() != asked.length as usize || crc32c::crc32c(bytes) != *crc {
             return Err(CopyError::Part);
         }
-        let path = self.directory.join(format!("{PREFIX}{}", self.files[asked.file].name));
+        let path = self.directory.join(format!("{PREFIX}{}", self.files[asked.file].1.name));
         self.write(&path, asked, bytes).map_err(|source| CopyError::Io { action: "write", path, source })?;
         self.asked.remove(index);
-        Ok(())
+        self.check().map_err(|error| match error {
+            LogError::Corrupt { path, at, why } => CopyError::Corrupt { file: offered_name(&path), at, why },
+            error => CopyError::Unread(error),
+        })
+    }
+
+    /// Checks the files that are there now, while their bytes are still in memory.
+    fn check(&mut self) -> Result<(), LogError> {
+        while self.early.remove(&self.checked) {
+            if let Some((_, file)) = self.files.get(self.checked) {
+                self.log.take(&file.name)?;
+            }
+            self.checked += 1;
+        }
+        if self.is_whole() { self.log.finish() } else { Ok(()) }
     }
 
     fn write(&mut self, path: &Path, part: Part, bytes: &[u8]) -> std::io::Result<()> {
         let mut begun = match self.begun.remove(&part.file) {
             Some(begun) => begun,
             None => {
-                let CopiedFile { bytes: missing, size, .. } = self.files[part.file];
+                let (_, CopiedFile { bytes: missing, size, .. }) = self.files[part.file];
                 Begun { file: self.disk.create(path, size)?, missing }
             }
         };
         self.disk.write_at(&begun.file, bytes, part.at)?;
         begun.missing -= u64::from(part.length);
         if begun.missing == 0 {
-            return self.disk.sync(&begun.file);
+            self.disk.sync(&begun.file)?;
+            self.early.insert(part.file);
+            return Ok(());
         }
         self.begun.insert(part.file, begun);
         Ok(())
@@ -251,6 +315,12 @@ impl CopyTarget {
         })?;
         Ok(CopyMessage::Fetched { copy: self.copy })
     }
+}
+
+/// The name of a copied file in the offer.
+fn offered_name(path: &Path) -> String {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    name.strip_prefix(PREFIX).map(str::to_owned).unwrap_or(name)
 }
 
 /// Whether a name is one that a log may have for a file.

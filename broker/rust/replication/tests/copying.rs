@@ -90,7 +90,7 @@ fn leader(directory: &Path) -> Log {
 
 /// Fetches a copy; each part comes twice.
 fn fetch(source: &mut CopySource, directory: &Path, disk: Arc<dyn Disk>) {
-    let mut target = CopyTarget::begin(directory, disk, source.offer()).unwrap();
+    let mut target = CopyTarget::begin(directory, disk, LOG_ID, source.offer()).unwrap();
     while !target.is_whole() {
         for asked in target.ask() {
             let part = source.read(&asked).unwrap().unwrap();
@@ -113,7 +113,7 @@ fn a_blank_replica_gets_the_files_of_a_log_whose_first_records_are_gone() {
     std::fs::write(to.path().join("definitions.amqp"), b"of the folder").unwrap();
 
     fetch(&mut source, to.path(), Arc::new(RealDisk));
-    let again = CopyTarget::begin(to.path(), Arc::new(RealDisk), source.offer());
+    let again = CopyTarget::begin(to.path(), Arc::new(RealDisk), LOG_ID, source.offer());
     assert!(matches!(again, Err(CopyError::Decided)));
     let (mut replica, state) = open(to.path(), Arc::new(RealDisk));
 
@@ -136,7 +136,7 @@ fn parts_that_come_in_another_order_or_once_more_are_the_same_copy() {
     let mut log = leader(from.path());
     drop(open(to.path(), Arc::new(RealDisk)));
     let mut source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
-    let mut target = CopyTarget::begin(to.path(), Arc::new(RealDisk), source.offer()).unwrap();
+    let mut target = CopyTarget::begin(to.path(), Arc::new(RealDisk), LOG_ID, source.offer()).unwrap();
 
     let mut rounds = 0;
     while !target.is_whole() {
@@ -202,7 +202,7 @@ fn only_files_of_a_log_are_copied_and_only_whole_parts() {
     let (from, to) = (directory(), directory());
     let mut log = leader(from.path());
     let mut source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
-    let begin = |offer: CopyMessage| CopyTarget::begin(to.path(), Arc::new(RealDisk), offer);
+    let begin = |offer: CopyMessage| CopyTarget::begin(to.path(), Arc::new(RealDisk), LOG_ID, offer);
     let CopyMessage::Offer { copy, position, files } = source.offer() else { panic!("no offer") };
     for name in ["../msgs.0000000001", "replica", "definitions.amqp", "msgs.0000000001/x", "installing", ""] {
         let mut files = files.clone();
@@ -218,4 +218,83 @@ fn only_files_of_a_log_are_copied_and_only_whole_parts() {
     let empty = CopyMessage::Part { copy, file, at, bytes: Vec::new(), crc: 0 };
     assert!(matches!(target.take(&empty), Err(CopyError::Part)));
     assert!(matches!(target.finish(), Err(CopyError::Part)), "files are missing");
+}
+
+/// Changes a bit of a message in a file of a log, as a disk may; returns the file's name.
+fn change_a_bit(directory: &Path, body: &[u8]) -> String {
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let mut bytes = std::fs::read(entry.path()).unwrap();
+        if let Some(at) = bytes.windows(body.len()).position(|window| window == body) {
+            bytes[at] ^= 1;
+            std::fs::write(entry.path(), &bytes).unwrap();
+            return entry.file_name().into_string().unwrap();
+        }
+    }
+    panic!("no file has the message");
+}
+
+/// What ends a copy whose parts the leader does not check, as one of an earlier version.
+fn failed(source: &mut CopySource, directory: &Path) -> CopyError {
+    let mut target = CopyTarget::begin(directory, Arc::new(RealDisk), LOG_ID, source.offer()).unwrap();
+    loop {
+        let asked = target.ask();
+        assert!(!asked.is_empty(), "the copy is whole");
+        for fetch in asked {
+            if let Err(error) = target.take(&source.read(&fetch).unwrap().unwrap()) {
+                return error;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_the_disk_of_its_leader_has_changed_is_not_copied_and_the_log_before_stays() {
+    let (from, to) = (directory(), directory());
+    let mut log = leader(from.path());
+    let (mut before, _) = open(to.path(), Arc::new(RealDisk));
+    let end = before.log().end();
+    drop(before);
+    let changed = change_a_bit(from.path(), &[35; 150]);
+    let mut source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
+
+    let error = failed(&mut source, to.path());
+    let (mut replica, _) = open(to.path(), Arc::new(RealDisk));
+
+    assert!(matches!(&error, CopyError::Corrupt { file, .. } if *file == changed), "{error}");
+    assert_eq!((replica.id(), replica.log().end()), (ID, end), "nothing was installed");
+}
+
+#[test]
+fn a_leader_checks_a_file_before_it_sends_it() {
+    let from = directory();
+    let mut log = leader(from.path());
+    let changed = change_a_bit(from.path(), &[35; 150]);
+    let mut source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
+    let CopyMessage::Offer { copy, files, .. } = source.offer() else { panic!("no offer") };
+
+    let mut found = Vec::new();
+    for (number, file) in (0..).zip(&files) {
+        let whole = CopyMessage::Fetch { copy, file: number, at: 0, length: 1 << 20 };
+        let checked = source.check(&whole);
+        assert_eq!(checked.is_err(), file.name == changed, "{}", file.name);
+        found.extend(checked.err());
+    }
+
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].file, changed);
+    let other = CopyMessage::Fetch { copy: copy + 1, file: 0, at: 0, length: 1 << 20 };
+    assert!(source.check(&other).is_ok(), "a question for another copy");
+}
+
+#[test]
+fn a_log_that_is_marked_as_corrupt_is_not_copied() {
+    let (from, to) = (directory(), directory());
+    let mut log = leader(from.path());
+    let changed = change_a_bit(from.path(), &[35; 150]);
+    log.quarantine(&changed, 64);
+    let mut source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
+
+    let error = failed(&mut source, to.path());
+
+    assert!(matches!(&error, CopyError::Corrupt { file, .. } if *file == format!("{changed}.corrupt")), "{error}");
 }

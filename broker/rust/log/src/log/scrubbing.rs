@@ -1,7 +1,6 @@
 //! Which records a round of checks reads next.
 
 use super::Log;
-use crate::directory::Lookup;
 use crate::scrubbing::{CorruptAt, ScrubPlace, ScrubTicket};
 
 impl Log {
@@ -12,13 +11,8 @@ impl Log {
     pub fn begin_scrub(&self, after: ScrubPlace) -> Result<Option<ScrubTicket>, CorruptAt> {
         for sealed in self.sealed.get(..self.within_bound()).unwrap_or_default() {
             let segment = &sealed.segment;
-            let is_dead = sealed.end <= self.folded && matches!(sealed.lookup, Lookup::Nothing);
-            let records_end = if segment.is_rewritten() {
-                segment.bytes()
-            } else {
-                segment.offset_of(sealed.end).min(segment.bytes())
-            };
-            let from = after.within(segment, records_end).filter(|_| !is_dead);
+            let records_end = sealed.records_end();
+            let from = after.within(segment, records_end).filter(|_| !sealed.is_dead(self.folded));
             if let Some(from) = from {
                 return ScrubTicket::of(segment, (from, records_end)).map(Some);
             }

@@ -72,13 +72,15 @@ impl Log {
         let sealed = self.sealed.get(..count).unwrap_or_default();
         let paths = |sealed: &Sealed| (sealed.segment.path().to_path_buf(), sealed.segment.directory_path());
         let entry = |sealed: &Sealed| Entry::of(&sealed.segment, sealed.end);
+        // The bytes of a dead one need not be on the disk.
+        let to_check = |sealed: &Sealed| if sealed.is_dead(self.folded) { 0 } else { sealed.records_end() };
         let files: Vec<_> = sealed.iter().map(paths).collect();
         let (hold, checkpoints) = Hold::take(&self.holds, &self.options.disk, &self.directory, &files)?;
         Ok(BackupTicket {
             directory: Arc::clone(&self.directory),
             log_id: self.log_id,
             position,
-            sealed: sealed.iter().map(|sealed| sealed.segment.unmapped()).collect(),
+            sealed: sealed.iter().map(|sealed| (sealed.segment.unmapped(), to_check(sealed))).collect(),
             unserved: self.unserved.clone(),
             manifest: Manifest { entries: sealed.iter().filter_map(entry).collect() },
             active: (segment.unmapped(), file),
