@@ -7,7 +7,7 @@ because it may have changed something.
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -77,8 +77,11 @@ class JsonApi:
         address = self._addresses[0]
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
-            async with self._request(method, address, path, body, "application/json", timeout) as response:
-                async for line in response.content:
+            async with (
+                self._request(method, address, path, body, "application/json", timeout) as response,
+                aclosing(_lines(response)) as lines,
+            ):
+                async for line in lines:
                     yield _object(address, line)
         except TimeoutError:
             return
@@ -120,6 +123,21 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > ANSWER_BYTES_MAX:
             raise aiohttp.ClientPayloadError(f"an answer has more than {ANSWER_BYTES_MAX} bytes")
     return bytes(body)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of a body, which may be longer than a buffer of the client library. Raises ClientError."""
+    line = bytearray()
+    async for part in response.content.iter_any():
+        begin, *ends = part.split(b"\n")
+        line += begin
+        for end in ends:
+            yield bytes(line)
+            line = bytearray(end)
+        if len(line) > ANSWER_BYTES_MAX:
+            raise aiohttp.ClientPayloadError(f"a line has more than {ANSWER_BYTES_MAX} bytes")
+    if line:
+        yield bytes(line)
 
 
 def _object(address: str, content: bytes) -> Mapping[str, Any]:
