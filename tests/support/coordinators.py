@@ -71,7 +71,8 @@ class FaultyProxy:
     """A proxy before a coordinator's server, in the loop of the test.
 
     `loses_replies`: requests that change something reach the server, and their replies no one. `holds`: such requests
-    wait until `release`, and nothing answers them. `is_silent`: answers of watches come to no one.
+    wait until `release`, and nothing answers them. `is_silent`: answers of watches come to no one. Watches wait until
+    `may_watch`. `asked` has the requests so far.
     """
 
     def __init__(self, server: str) -> None:
@@ -79,6 +80,10 @@ class FaultyProxy:
         self.loses_replies = False
         self.holds = False
         self.is_silent = False
+        self.may_watch = asyncio.Event()
+        self.may_watch.set()
+        self.asked: list[str] = []
+        self._watches: list[web.Request] = []
         self._held: list[tuple[web.Request, bytes]] = []
         self._server = server
 
@@ -98,12 +103,16 @@ class FaultyProxy:
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
+        self.asked.append(f"{request.method} {request.path_qs}")
         is_change = request.path.endswith("/txn") or (request.method in ("PUT", "POST") and "/shards" in request.path)
         if is_change and self.holds:
             self._held.append((request, body))
             await asyncio.Event().wait()
-        if self.is_silent and (request.path.endswith("/watch") or "watch" in request.query):
-            await asyncio.Event().wait()
+        if request.path.endswith("/watch") or "watch" in request.query:
+            self._watches.append(request)
+            if self.is_silent:
+                await asyncio.Event().wait()
+            await self.may_watch.wait()
         async with self._ask(request, body) as answer:
             if is_change and self.loses_replies:
                 await answer.read()
@@ -114,6 +123,13 @@ class FaultyProxy:
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
             return response
+
+    def cut_watches(self) -> None:
+        """End the connections of the watches so far."""
+        for request in self._watches:
+            if request.transport is not None:
+                request.transport.abort()
+        self._watches.clear()
 
     async def release(self) -> None:
         """Let the requests that wait reach the server, and return when it has answered them."""

@@ -1,7 +1,7 @@
 """An API server of Kubernetes in a thread: as much of it as a coordinator uses, over HTTP.
 
-It has objects with resource versions, lists by a label or a name, merge patches, conflicts, and watches that answer 410
-for a resource version that is compacted. It checks no schema and no rights.
+It has objects with resource versions, lists by a label or a name in pages, merge patches, conflicts, and watches that
+answer 410 for a resource version that is compacted. It checks no schema and no rights.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ class KubernetesApi:
         self.version = 0
         self._history: list[tuple[int, str, str, Manifest]] = []
         self._changed = asyncio.Condition()
+        self._further: dict[str, tuple[str, list[Manifest]]] = {}
+        """The rests of lists, with their resource versions."""
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -62,7 +64,13 @@ class KubernetesApi:
 
     async def _list(self, request: web.Request) -> web.Response:
         found = [each for path, each in self.objects.items() if _is_selected(request, path, each)]
-        return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": found})
+        version, found = self._further.pop(request.query.get("continue", ""), (str(self.version), found))
+        limit = int(request.query.get("limit", len(found)))
+        metadata = {"resourceVersion": version}
+        if found[limit:]:
+            metadata["continue"] = f"{len(self._further)}/+{self.version}"
+            self._further[metadata["continue"]] = (version, found[limit:])
+        return web.json_response({"metadata": metadata, "items": found[:limit]})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

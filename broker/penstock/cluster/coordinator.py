@@ -7,10 +7,9 @@ is lost reads the record once more, because most often that shows that the chang
 Each change draws its version at random, so that none comes back, also when the coordinator is restored from a copy.
 """
 
-import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -56,10 +55,11 @@ class Coordinator(Protocol):
     async def change(self, shard: str, base: Version | None, record: ShardRecord) -> Version | Refused:
         """Store a record in place of the one with the version; None: where there is none. Durable when it returns."""
 
-    def watch(self, shard: str) -> AsyncIterator[Versioned]:
+    def watch(self, shard: str) -> AsyncGenerator[Versioned, None]:
         """Yield a shard's record, and again whenever it changed. Changes in a row may be left out.
 
-        While the coordinator does not answer, it waits. Raises StorageError for a corrupt record.
+        While the coordinator does not answer, it waits; it ends with `close`. Raises StorageError for a corrupt record.
+        All watches of a process share one of the coordinator: close one that is left before its end.
         """
 
     async def beat(self, broker: str, boot: int) -> None:
@@ -70,7 +70,7 @@ class Coordinator(Protocol):
         """
 
     async def close(self) -> None:
-        """Close the connections."""
+        """End the watches, and close the connections."""
 
     async def beats(self) -> Mapping[str, str]:
         """Return for each broker a text that differs after each of its beats.
@@ -105,29 +105,3 @@ async def changed_or_unknown(found: Callable[[], Awaitable[Versioned | None]], d
         if now is not None and now.version == drawn:
             return drawn
     return Refused.UNKNOWN
-
-
-async def watch_by_reading(
-    read: Callable[[], Awaitable[Versioned | None]], until_changed: Callable[[], Awaitable[None]], poll_s: float
-) -> AsyncIterator[Versioned]:
-    """Yield a record, and again whenever it changed.
-
-    `until_changed` returns when the record may have changed since the last read. It may also miss that, fail, or never
-    return: the record is read every `poll_s` in any case.
-    """
-    seen: Version | None = None
-    while True:
-        with suppress(UnreachableError):
-            found = await read()
-            if found is not None and found.version != seen:
-                seen = found.version
-                yield found
-        begun = asyncio.get_running_loop().time()
-        with suppress(TimeoutError, UnreachableError):
-            async with asyncio.timeout(poll_s):
-                await until_changed()
-        if asyncio.get_running_loop().time() - begun < _PAUSE_S:  # it ends at once, again and again
-            await asyncio.sleep(min(_PAUSE_S, poll_s))
-
-
-_PAUSE_S: Final = 0.1

@@ -2,13 +2,14 @@
 
 A shard has two keys that change together: its record with the version, and the version alone, which a transaction can
 compare. A revision of etcd is no version, because revisions come back when etcd is restored from a copy. Reads are
-linearizable. Beats are keys without a lease, because observers judge them by their own clocks.
+linearizable. The records of all shards are below one prefix: one range lists them, and one watch has their changes.
+Beats are keys without a lease, because observers judge them by their own clocks.
 """
 
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
@@ -22,14 +23,15 @@ from penstock.cluster.coordinator import (
     changed_or_unknown,
     check_name,
     draw_version,
-    watch_by_reading,
 )
 from penstock.cluster.record import ShardRecord, parse_record
+from penstock.cluster.watching import Listing, Pace, SharedWatch
 from penstock.model.errors import StorageError, Thing
 
 POLL_S: Final = 5.0
-"""A record is read as often as this, also while a watch of it says nothing."""
-WATCH_S: Final = 3600.0
+"""The records are listed as often as this, also while a watch of them says nothing."""
+PAGE: Final = 500
+"""Records in one answer, which has a bound."""
 
 
 class EtcdCoordinator:
@@ -46,9 +48,10 @@ class EtcdCoordinator:
     ) -> None:
         self._api = JsonApi(addresses, tls=tls, request_s=request_s)
         self._prefix = prefix.rstrip("/")
-        self._poll_s = poll_s
+        self._watch = SharedWatch(_Shards(self._api, f"{self._prefix}/shards/"), Pace(poll_s))
 
     async def close(self) -> None:
+        await self._watch.close()
         await self._api.close()
 
     async def read(self, shard: str) -> Versioned | None:
@@ -77,8 +80,8 @@ class EtcdCoordinator:
             return await changed_or_unknown(partial(self.read, shard), drawn)
         return drawn if reply.value.get("succeeded") else Refused.CONFLICT
 
-    def watch(self, shard: str) -> AsyncIterator[Versioned]:
-        return watch_by_reading(partial(self.read, shard), _Watch(self._api, self._key("shards", shard)), self._poll_s)
+    def watch(self, shard: str) -> AsyncGenerator[Versioned, None]:
+        return self._watch.watch(check_name("shard", shard))
 
     async def beat(self, broker: str, boot: int) -> None:
         beat = json.dumps({"boot": boot, "beat": draw_version()})
@@ -92,8 +95,9 @@ class EtcdCoordinator:
         return {_decode(each["key"]).removeprefix(first): _decode(each["value"]) for each in found}
 
     async def _read(self, key: str) -> str | None:
+        """Return the value of a key, still encoded."""
         found = _checked(await self._api.ask("POST", "/v3/kv/range", {"key": _encode(key)})).get("kvs", [])
-        return _decode(found[0]["value"]) if found else None
+        return str(found[0].get("value", "")) if found else None
 
     async def _check_record(self, key: str, base: Version | None) -> None:
         """Never replace a record that is corrupt. Raises StorageError."""
@@ -109,42 +113,67 @@ class EtcdCoordinator:
         return f"{self._prefix}/{kind}/{check_name(kind.removesuffix('s'), name)}"
 
 
-class _Watch:
-    """Waits for the next change of a key after the last one that it saw."""
+class _Shards:
+    """The records of all shards, as encoded values below a prefix."""
 
-    def __init__(self, api: JsonApi, key: str) -> None:
+    def __init__(self, api: JsonApi, prefix: str) -> None:
         self._api = api
-        self._key = key
-        self._revision = 0
+        self._prefix = prefix
+        self._end = _encode(f"{prefix[:-1]}0")  # "0" follows "/"
 
-    async def __call__(self) -> None:
-        """Return when the key may have changed. A watch that etcd ends says that, too."""
-        begin: dict[str, object] = {"key": _encode(self._key)}
-        if self._revision:
-            begin["start_revision"] = str(self._revision + 1)
-        lines = self._api.lines("POST", "/v3/watch", {"create_request": begin}, WATCH_S)
+    async def listed(self) -> Listing[str]:
+        """Return all records at one revision. Raises UnreachableError, also where that is compacted meanwhile."""
+        records: dict[str, str] = {}
+        asked: dict[str, object] = {"key": _encode(self._prefix), "range_end": self._end, "limit": PAGE}
+        while True:
+            reply = _checked(await self._api.ask("POST", "/v3/kv/range", asked))
+            try:
+                found = reply.get("kvs", [])
+                records |= [self._stored(each) for each in found]
+                asked["revision"] = str(asked.get("revision") or int(reply["header"]["revision"]))
+                if not reply.get("more") or not found:
+                    return Listing(records, str(asked["revision"]))
+                asked["key"] = base64.b64encode(base64.b64decode(found[-1]["key"]) + b"\0").decode()
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise _unreadable() from error
+
+    async def changes(self, revision: str, seconds: float) -> AsyncGenerator[Mapping[str, str | None], None]:
+        """Yield what changed after a revision, until etcd ends the watch, as it does for one that is compacted."""
+        begin = {"key": _encode(self._prefix), "range_end": self._end, "start_revision": str(int(revision) + 1)}
+        lines = self._api.lines("POST", "/v3/watch", {"create_request": begin}, seconds + 1.0)
         async with aclosing(lines):
             async for line in lines:
-                if self._ends(line):
-                    return
+                match line:
+                    case {"result": {"canceled": True}}:
+                        return
+                    case {"result": {"events": list(events)}}:
+                        yield self._changed(events)
+                    case {"result": {}}:
+                        pass  # the watch begins
+                    case _:
+                        return
 
-    def _ends(self, line: Mapping[str, Any]) -> bool:
-        result = line.get("result", {})
-        revision = int(result.get("header", {}).get("revision", 0))
-        if result.get("canceled") or "error" in line:  # the revision is compacted, for example
-            self._revision = 0
-            return True
-        if result.get("events") or not self._revision:  # a change just before the first watch was perhaps not read
-            self._revision = revision
-            return True
-        return False
+    def parse(self, shard: str, stored: str) -> Versioned:
+        return _versioned(self._prefix + shard, stored)
+
+    def _changed(self, events: Sequence[Any]) -> Mapping[str, str | None]:
+        try:
+            found = [(*self._stored(each["kv"]), each.get("type") == "DELETE") for each in events]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _unreadable() from error
+        return {shard: None if is_deleted else value for shard, value, is_deleted in found}
+
+    def _stored(self, found: Mapping[str, Any]) -> tuple[str, str]:
+        """Return a shard and its value. A foreign key that is no text makes a name that no shard has."""
+        key = base64.b64decode(found["key"]).decode(errors="replace")
+        return key.removeprefix(self._prefix), str(found.get("value", ""))
 
 
-def _versioned(key: str, text: str) -> Versioned:
+def _versioned(key: str, encoded: str) -> Versioned:
     where = Thing("key of etcd", key)
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = json.loads(_decode(encoded))
+    except (ValueError, RecursionError):
         value = None
     match value:
         case {"version": str(version), "record": dict(record), **rest} if not rest:
@@ -161,6 +190,10 @@ def _checked(reply: Reply) -> Mapping[str, Any]:
         text = str(reply.value.get("message") or reply.value.get("error") or "no reason")
         raise UnreachableError(Thing("coordinator", "etcd"), f"answered with status {reply.status}: {text[:200]}")
     return reply.value
+
+
+def _unreadable() -> UnreachableError:
+    return UnreachableError(Thing("coordinator", "etcd"), "sent an answer that is not one of etcd")
 
 
 def _encode(text: str) -> str:

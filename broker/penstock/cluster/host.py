@@ -7,7 +7,7 @@ an unknown outcome. It decides nothing but how many replicas of a new shard have
 import asyncio
 import secrets
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -449,10 +449,11 @@ class ClusterHost:
     async def _watch(self, key: bytes, shard: str) -> None:
         while True:
             try:
-                async for found in self._coordinator.watch(shard):
-                    await self._know(key, found, None)
-                    if not await self._ask_for_majority(shard, found):
-                        break  # the watch begins anew with the record as it is then
+                async with aclosing(self._coordinator.watch(shard)) as watch:
+                    async for found in watch:
+                        await self._know(key, found, None)
+                        if not await self._ask_for_majority(shard, found):
+                            break  # the watch begins anew with the record as it is then
             except StorageError as error:
                 _log.warning("watch of the coordinator ended", shard=shard, reason=str(error))
             await asyncio.sleep(RETRY_S)

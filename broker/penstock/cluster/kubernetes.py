@@ -8,10 +8,11 @@ copy. Reads name no resource version, so that the API server answers from its st
 import json
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,10 +26,10 @@ from penstock.cluster.coordinator import (
     changed_or_unknown,
     check_name,
     draw_version,
-    watch_by_reading,
 )
 from penstock.cluster.record import ShardRecord, parse_record
 from penstock.cluster.sessions import SESSION_S
+from penstock.cluster.watching import Listing, Pace, SharedWatch
 from penstock.kit.clock import Clock, SystemClock
 from penstock.model.errors import StorageError, Thing
 
@@ -37,9 +38,9 @@ VERSION: Final = "v1alpha1"
 CLUSTER_LABEL: Final = f"{GROUP}/coordinated-cluster"
 BEAT: Final = f"{GROUP}/beat"
 POLL_S: Final = 5.0
-"""A record is read as often as this, also while a watch of it says nothing."""
-WATCH_S: Final = 300
-"""The API server ends a watch after so many seconds."""
+"""The records are listed as often as this, also while a watch of them says nothing."""
+PAGE: Final = 500
+"""Objects in one answer, which has a bound."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409
 Manifest = Mapping[str, Any]
@@ -63,10 +64,13 @@ class KubernetesCoordinator:
         self._cluster = check_name("cluster", cluster)
         if "." in cluster:  # a name of another cluster and its object could be the same text
             raise ValueError(f"cluster {cluster!r}: its name has no '.'")
-        self._poll_s = poll_s
+        selector = quote(f"{CLUSTER_LABEL}={cluster}")
+        source = _Shards(api, f"{self._shards}?labelSelector={selector}", self._name("shard", ""))
+        self._watch = SharedWatch(source, Pace(poll_s))
         self._clock = clock or SystemClock()
 
     async def close(self) -> None:
+        await self._watch.close()
         await self._api.close()
 
     async def read(self, shard: str) -> Versioned | None:
@@ -97,9 +101,8 @@ class KubernetesCoordinator:
             raise _refused(name, reply)
         return await changed_or_unknown(partial(self.read, shard), drawn)
 
-    def watch(self, shard: str) -> AsyncIterator[Versioned]:
-        name = self._name("shard", shard)
-        return watch_by_reading(partial(self.read, shard), _Watch(self._api, self._shards, name), self._poll_s)
+    def watch(self, shard: str) -> AsyncGenerator[Versioned, None]:
+        return self._watch.watch(check_name("shard", shard))
 
     async def beat(self, broker: str, boot: int) -> None:
         """Change the broker's Kubernetes Lease. Its times are for people: brokers compare the beat alone."""
@@ -154,29 +157,57 @@ class KubernetesCoordinator:
         return f"{self._cluster}.{check_name(kind, name) if name else ''}"
 
 
-class _Watch:
-    """Waits for the next change of an object after the last one that it saw."""
+class _Shards:
+    """The objects of a cluster's shards, chosen by its label. Of each, what is read of it is kept."""
 
-    def __init__(self, api: JsonApi, path: str, name: str) -> None:
+    def __init__(self, api: JsonApi, query: str, prefix: str) -> None:
         self._api = api
-        self._query = f"{path}?fieldSelector=metadata.name%3D{name}"
-        self._revision = ""
+        self._query = query
+        self._prefix = prefix
 
-    async def __call__(self) -> None:
-        """Return when the object may have changed, or when the API server ended the watch."""
-        if not self._revision:
-            reply = await self._api.ask("GET", self._query)
-            self._revision = str(reply.value.get("metadata", {}).get("resourceVersion", ""))
-            return  # a change just before was perhaps not read
-        query = f"{self._query}&watch=true&resourceVersion={self._revision}&timeoutSeconds={WATCH_S}"
-        lines = self._api.lines("GET", query, None, WATCH_S + 30.0)
+    async def listed(self) -> Listing[Manifest]:
+        """Return all objects at one revision. Raises UnreachableError, also where that is compacted meanwhile."""
+        records: dict[str, Manifest] = {}
+        revision, rest = "", ""
+        while True:
+            reply = await self._api.ask("GET", f"{self._query}&limit={PAGE}{rest}")
+            if reply.status != _OK:
+                raise _refused("shards", reply)
+            match reply.value:
+                case {"metadata": {"resourceVersion": str(found), **metadata}, "items": list(items) | (None as items)}:
+                    revision = revision or found
+                case _:
+                    raise _unreadable()
+            for each in items or ():
+                records |= self._stored(each)
+            if not metadata.get("continue"):
+                return Listing(records, revision)
+            rest = f"&continue={quote(str(metadata['continue']), safe='')}"
+
+    async def changes(self, revision: str, seconds: float) -> AsyncGenerator[Mapping[str, Manifest | None], None]:
+        """Yield what changed after a revision, until the API server ends the watch: also by 410 for a compacted one."""
+        query = f"{self._query}&watch=true&resourceVersion={quote(revision)}&timeoutSeconds={ceil(seconds) + 1}"
+        lines = self._api.lines("GET", query, None, seconds + 1.0)
         async with aclosing(lines):
             async for line in lines:
-                metadata = line.get("object", {}).get("metadata", {})
-                is_change = line.get("type") in ("ADDED", "MODIFIED", "DELETED")
-                # After an error, such as 410 for a revision that is compacted, it begins anew.
-                self._revision = str(metadata.get("resourceVersion", "")) if is_change else ""
-                return
+                match line:
+                    case {"type": "ADDED" | "MODIFIED", "object": found}:
+                        yield self._stored(found)
+                    case {"type": "DELETED", "object": found}:
+                        yield dict.fromkeys(self._stored(found))
+                    case _:
+                        return
+
+    def parse(self, _shard: str, stored: Manifest) -> Versioned:
+        return _versioned(stored)
+
+    def _stored(self, found: object) -> dict[str, Manifest]:
+        """Return what is kept of an object; nothing of one whose name is not of the cluster."""
+        match found:
+            case {"metadata": {"name": str(name)}, **rest}:
+                kept = {"metadata": {"name": name}, "spec": rest.get("spec")}
+                return {name.removeprefix(self._prefix): kept} if name.startswith(self._prefix) else {}
+        raise _unreadable()
 
 
 def in_pod(cluster: str, environment: Mapping[str, str]) -> KubernetesCoordinator:
@@ -239,3 +270,7 @@ def _number(text: object) -> object:
 def _refused(name: str, reply: Reply) -> UnreachableError:
     text = str(reply.value.get("message") or "no reason")[:200]
     return UnreachableError(Thing("object of Kubernetes", name), f"was answered with status {reply.status}: {text}")
+
+
+def _unreadable() -> UnreachableError:
+    return UnreachableError(Thing("coordinator", "kubernetes"), "sent an answer that is not a list of objects")

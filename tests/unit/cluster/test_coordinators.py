@@ -6,56 +6,30 @@ is a proxy that loses and delays requests and replies.
 
 import asyncio
 import functools
-import json
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, cast
 
 import pytest
 
+from penstock.cluster import etcd, kubernetes
 from penstock.cluster.api import JsonApi
-from penstock.cluster.coordinator import Coordinator, Refused, UnreachableError, Version, Versioned
+from penstock.cluster.coordinator import Coordinator, Refused, UnreachableError, Versioned
 from penstock.cluster.directory import DirectoryCoordinator
 from penstock.cluster.etcd import EtcdCoordinator
 from penstock.cluster.kubernetes import KubernetesCoordinator
 from penstock.cluster.opening import open_coordinator
-from penstock.cluster.record import Leader, Recovery, ShardRecord
+from penstock.cluster.record import Recovery
 from penstock.model.errors import InvalidArgumentError, StorageError
-from support.coordinators import HAS_ETCD, FaultyProxy, etcd_server, kubernetes_server
+from support.coordinators import HAS_ETCD, etcd_server, kubernetes_server
+from support.remotes import REPLICAS, Ends, Remote, changed, record, through_proxy
 
 P = ParamSpec("P")
-REPLICAS = [f"{number:032x}" for number in range(1, 4)]
 NUMBERS: Final = count()
 Opening = Callable[[], AbstractAsyncContextManager[Coordinator]]
 REMOTE = ["kubernetes", *(["etcd"] if HAS_ETCD else [])]
-
-
-@dataclass
-class Remote:
-    """A server, and how a coordinator of it is made for an address. Each test has its own place in it."""
-
-    server: str
-    kind: str
-    place: str
-
-    def make(self, address: str, request_s: float = 30.0, poll_s: float = 5.0) -> Coordinator:
-        if self.kind == "etcd":
-            return EtcdCoordinator([address], self.place, request_s=request_s, poll_s=poll_s)
-        return KubernetesCoordinator(JsonApi([address], request_s=request_s), "default", self.place, poll_s=poll_s)
-
-
-@dataclass
-class Ends:
-    """Coordinators of one server: behind a proxy, behind it without patience, and directly."""
-
-    behind: Coordinator
-    impatient: Coordinator
-    direct: Coordinator
-    proxy: FaultyProxy
 
 
 def scenario(test: Callable[Concatenate[Coordinator, P], Awaitable[None]]) -> Callable[Concatenate[Opening, P], None]:
@@ -109,35 +83,8 @@ def remote(request: pytest.FixtureRequest, servers: dict[str, str]) -> Remote:
     return remote_of(request.param, servers)
 
 
-def through_proxy(test: Callable[[Ends], Awaitable[None]]) -> Callable[[Remote], None]:
-    def run(remote: Remote) -> None:
-        async def opened() -> None:
-            async with FaultyProxy(remote.server).serving() as proxy:
-                behind = remote.make(proxy.address, poll_s=0.2)
-                impatient = remote.make(proxy.address, request_s=0.2)
-                direct = remote.make(remote.server, poll_s=0.2)
-                try:
-                    await test(Ends(behind, impatient, direct, proxy))
-                finally:
-                    for coordinator in (behind, impatient, direct):
-                        await coordinator.close()
-
-        asyncio.run(asyncio.wait_for(opened(), 60))
-
-    run.__name__ = test.__name__
-    return run
-
-
-def record(epoch: int = 1, *, boot: int = 7, in_sync: int = 3) -> ShardRecord:
-    replicas = {replica: f"mq-{number}" for number, replica in enumerate(REPLICAS)}
-    leader = Leader(broker="mq-0", replica=REPLICAS[0], boot=boot)
-    return ShardRecord(epoch=epoch, leader=leader, in_sync=tuple(REPLICAS[:in_sync]), replicas=replicas, min_in_sync=2)
-
-
-async def changed(coordinator: Coordinator, base: Version | None, new: ShardRecord) -> Version:
-    version = await coordinator.change("orders.0", base, new)
-    assert not isinstance(version, Refused)
-    return version
+async def all_of(watch: AsyncIterator[Versioned]) -> list[Versioned]:
+    return [found async for found in watch]
 
 
 @scenario
@@ -227,6 +174,52 @@ async def test_a_watch_shows_the_record_and_its_changes(coordinator: Coordinator
 
 
 @scenario
+async def test_a_change_is_seen_by_the_watch_of_its_shard_alone(coordinator: Coordinator) -> None:
+    version, other = await changed(coordinator, None, record()), await changed(coordinator, None, record(), "orders.1")
+    watch, of_other = coordinator.watch("orders.0"), coordinator.watch("orders.1")
+    assert [(await anext(each)).version for each in (watch, of_other)] == [version, other]
+
+    waiting = asyncio.ensure_future(anext(of_other))
+    for epoch in (2, 3):
+        version = await changed(coordinator, version, record(epoch))
+        assert await anext(watch) == Versioned(record(epoch), version)
+    assert not waiting.done()
+    other = await changed(coordinator, other, record(4), "orders.1")
+    assert await waiting == Versioned(record(4), other)
+
+
+@scenario
+async def test_a_watch_shows_a_shard_that_is_made_later(coordinator: Coordinator) -> None:
+    await changed(coordinator, None, record())
+    async with aclosing(coordinator.watch("orders.0")) as watch:
+        await anext(watch)
+        waiting = asyncio.ensure_future(anext(coordinator.watch("orders.1")))
+        version = await changed(coordinator, None, record(2), "orders.1")
+
+        assert await waiting == Versioned(record(2), version)
+
+
+@scenario
+async def test_no_task_is_left_of_watches_that_are_closed_or_cancelled(coordinator: Coordinator) -> None:
+    await changed(coordinator, None, record())
+    before = asyncio.all_tasks()
+    async with aclosing(coordinator.watch("orders.0")) as watch:
+        await anext(watch)
+        waiting = asyncio.ensure_future(anext(coordinator.watch("orders.1")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+    async with asyncio.timeout(30):
+        while asyncio.all_tasks() != before:  # noqa: ASYNC110 (a task ends some steps after it is cancelled)
+            await asyncio.sleep(0.01)
+
+    yields = asyncio.ensure_future(all_of(coordinator.watch("orders.1")))
+    await asyncio.sleep(0)
+    await coordinator.close()
+    assert await yields == []
+    assert asyncio.all_tasks() <= before
+
+
+@scenario
 async def test_each_beat_differs_from_the_one_before(coordinator: Coordinator) -> None:
     assert await coordinator.beats() == {}
     await coordinator.beat("mq-0", 7)
@@ -304,6 +297,92 @@ async def test_a_watch_goes_on_after_changes_that_are_no_longer_kept(coordinator
     assert (await anext(watch)).version == version
 
 
+@pytest.mark.slow
+@through_proxy
+async def test_watches_of_many_shards_are_one_list_and_one_watch(ends: Ends) -> None:
+    shards = [f"orders.{number}" for number in range(150)]
+    versions = {shard: await changed(ends.direct, None, record(), shard) for shard in shards}
+    watches = {shard: ends.seldom.watch(shard) for shard in shards}
+
+    assert {shard: (await anext(watch)).version for shard, watch in watches.items()} == versions
+    for shard, watch in watches.items():
+        versions[shard] = await changed(ends.direct, versions[shard], record(2), shard)
+        assert await anext(watch) == Versioned(record(2), versions[shard])
+
+    assert len(ends.proxy.asked) == 2
+
+
+@through_proxy
+async def test_a_list_comes_in_pages(ends: Ends) -> None:
+    shards = [f"orders.{number}" for number in range(10)]
+    versions = {shard: await changed(ends.direct, None, record(), shard) for shard in shards}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(etcd, "PAGE", 3)
+        patch.setattr(kubernetes, "PAGE", 3)
+        watches = {shard: ends.seldom.watch(shard) for shard in shards}
+        found = {shard: (await anext(watch)).version for shard, watch in watches.items()}
+
+    assert found == versions
+    assert len(ends.proxy.asked) in (4, 5)  # the watch may not have begun
+
+
+@through_proxy
+async def test_a_watch_whose_connection_ends_goes_on(ends: Ends) -> None:
+    version = await changed(ends.direct, None, record())
+    watch = ends.seldom.watch("orders.0")
+    assert (await anext(watch)).version == version
+    version = await changed(ends.direct, version, record(2))
+    assert (await anext(watch)).version == version
+
+    for epoch in (3, 4):
+        ends.proxy.cut_watches()
+        version = await changed(ends.direct, version, record(epoch))
+        while (found := await anext(watch)).version != version:
+            pass
+        assert found.record == record(epoch)
+
+
+@through_proxy
+async def test_a_watch_after_a_revision_that_is_compacted_begins_anew(ends: Ends) -> None:
+    version = await changed(ends.direct, None, record())
+    ends.proxy.may_watch.clear()
+    watch = ends.seldom.watch("orders.0")
+    assert (await anext(watch)).version == version
+
+    for epoch in range(2, 20):
+        version = await changed(ends.direct, version, record(epoch))
+    await ends.remote.compact()
+    ends.proxy.may_watch.set()
+
+    assert await anext(watch) == Versioned(record(19), version)
+
+
+@through_proxy
+async def test_a_record_that_is_corrupt_ends_the_watch_of_its_shard_alone(ends: Ends) -> None:
+    version = await changed(ends.direct, None, record())
+    await changed(ends.direct, None, record(), "orders.1")
+    watch, corrupt = ends.seldom.watch("orders.0"), ends.seldom.watch("orders.1")
+    await anext(watch)
+    await anext(corrupt)
+
+    await ends.remote.corrupt("orders.1")
+
+    with pytest.raises(StorageError, match="is not a shard's record"):
+        await anext(corrupt)
+    with pytest.raises(StorageError, match="is not a shard's record"):
+        await anext(ends.direct.watch("orders.1"))
+    version = await changed(ends.direct, version, record(2))
+    assert await anext(watch) == Versioned(record(2), version)
+
+
+@through_proxy
+async def test_objects_and_keys_of_others_hide_no_shard(ends: Ends) -> None:
+    version = await changed(ends.direct, None, record())
+    await ends.remote.add_foreign()
+
+    assert await anext(ends.direct.watch("orders.0")) == Versioned(record(), version)
+
+
 def test_a_coordinator_that_is_away_answers_nothing_and_changes_nothing() -> None:
     async def run() -> None:
         for coordinator in (
@@ -330,29 +409,6 @@ def test_a_server_that_is_down_is_passed_over(servers: dict[str, str]) -> None:
             await api.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
-
-
-def in_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
-
-    return run
-
-
-@in_loop
-async def test_a_version_does_not_come_back_when_the_coordinator_is_restored_from_a_copy(tmp_path: Path) -> None:
-    coordinator = DirectoryCoordinator(tmp_path / "now")
-    first = await changed(coordinator, None, record())
-    shutil.copytree(tmp_path / "now", tmp_path / "copy")
-    lost = await changed(coordinator, first, record(2))
-    shutil.rmtree(tmp_path / "now")
-    shutil.copytree(tmp_path / "copy", tmp_path / "now")
-
-    assert await coordinator.read("orders.0") == Versioned(record(), first)
-    assert await coordinator.change("orders.0", lost, record(3)) is Refused.CONFLICT
-    again = await changed(coordinator, first, record(2))
-    assert again not in (first, lost)
 
 
 @pytest.mark.parametrize(
@@ -382,26 +438,3 @@ def test_one_line_names_a_coordinator(tmp_path: Path) -> None:
     assert isinstance(made, EtcdCoordinator)
     with pytest.raises(StorageError, match="run the broker in a pod"):
         open_coordinator("kubernetes:orders", tmp_path)
-
-
-@in_loop
-async def test_a_corrupt_record_is_refused_and_never_replaced(tmp_path: Path) -> None:
-    coordinator = DirectoryCoordinator(tmp_path)
-    version = await changed(coordinator, None, record())
-    path = tmp_path / "shard-orders.0.json"
-    value = json.loads(path.read_text())
-    value["record"]["in_sync"].append("0" * 32)
-    path.write_text(json.dumps(value))
-
-    with pytest.raises(StorageError, match="is not a shard's record"):
-        await coordinator.read("orders.0")
-    with pytest.raises(StorageError, match="is not a shard's record"):
-        await coordinator.change("orders.0", version, record(2))
-    assert json.loads(path.read_text()) == value
-
-
-@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "A", "a" * 201])
-@in_loop
-async def test_a_name_that_is_no_file_s_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="a name has 1 to 200"):
-        await DirectoryCoordinator(tmp_path).read(name)
