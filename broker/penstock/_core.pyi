@@ -20,6 +20,7 @@ __all__ = [
     "Channel",
     "ChannelTls",
     "ClusterNode",
+    "ComparedLists",
     "Consumer",
     "CorruptFile",
     "CorruptRecord",
@@ -110,6 +111,7 @@ __all__ = [
     "UnaryCall",
     "UsageLimits",
     "VhostCounts",
+    "compare_lists",
     "inspect_log",
     "perf_amqp",
     "perf_interrupt",
@@ -1352,6 +1354,11 @@ class Replica:
         """
     def begin_backup(self) -> ReplicaBackup:
         """Fix a copy of what is committed, also where this replica follows. Raises StorageError."""
+    def list_checksums(self, after: int, until: int | None = None) -> bytes:
+        """Return the committed records of one segment from a position on up to another, for `compare_lists`. Raises StorageError.
+
+        The first 8 bytes are the position, little-endian, up to which the list has everything that is there; `after` itself at the end.
+        """
     def place(self, brokers: Sequence[int]) -> None:
         """Say which brokers are to have a replica. While this one leads, it brings in those that lack one, and takes the others out.
 
@@ -1393,6 +1400,26 @@ def prepare_replica(
     directory: str, *, log: bytes, replica: str, jump: int, raises_sequences: bool, unix_ms: int
 ) -> int:
     """Make the log of a backup that of a new replica, and return the epoch that it ends with. Raises StorageError."""
+
+@final
+class ComparedLists:
+    """Two lists of records, compared as far as both go, up to `until`. `count` records are in both."""
+
+    @property
+    def until(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def differing(self) -> int: ...
+    @property
+    def named(self) -> list[tuple[int, int, int]]:
+        """The first records that differ: position, own checksum, and that of the other broker."""
+
+def compare_lists(after: int, own: bytes, other: bytes) -> ComparedLists:
+    """Compare a list of `Replica.list_checksums` with one that another broker sent, both from a position on.
+
+    Raises ValueError for bytes that are no such list, or that go further than the own one.
+    """
 
 def read_replica(directory: str) -> ReplicaIdentity | None:
     """Return the replica that a folder has, without opening its log; None where there is none. Raises StorageError."""

@@ -27,6 +27,7 @@ __all__ = ["app"]
 app = Commands(help="Show and change who leads in a cluster.")
 BROKER_COLUMNS = ("broker", "alive", "connected", "draining", "grpc", "amqp", "peers")
 SHARD_COLUMNS = ("vhost", "leader", "epoch", "in_sync", "min_in_sync", "lag_bytes", "shard")
+DIFFERENCE_COLUMNS = ("vhost", "replica", "differing_records", "first_position", "shard")
 RECOVERY_COLUMNS = ("vhost", "recovered", "by", "broker", "end_bytes", "epoch")
 REMAINING_COLUMNS = ("broker", "replica", "in_sync", "epoch", "end_bytes", "committed_bytes")
 METADATA = "(metadata)"
@@ -73,6 +74,11 @@ def status(context: typer.Context, uri: Uri = None, output: Output = None) -> No
         sys.stdout.write("\n")
         sys.stdout.flush()
         print_rows(moves, MOVE_COLUMNS, output)
+    differences = [row for shard in found.shards for row in _differences(shard)]
+    if differences:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        print_rows(differences, DIFFERENCE_COLUMNS, output)
     recoveries = [row for shard in found.shards for row in _recoveries(shard)]
     if recoveries:
         sys.stdout.write("\n")
@@ -415,6 +421,14 @@ def _remaining(replica: "RemainingReplica") -> tuple[object, ...]:
         return replica.broker, "not open", replica.in_sync, "-", "-", "-"
     state = f"halted: {replica.halted}" if replica.halted else "open"
     return (replica.broker, state, replica.in_sync, str(replica.epoch), replica.end_bytes, replica.committed_bytes)
+
+
+def _differences(shard: "ClusterShard") -> Iterator[tuple[object, ...]]:
+    """Yield the replicas of a shard that differ from their leader as columns."""
+    vhost = METADATA if shard.vhost is None else shard.vhost
+    for each in shard.replicas:
+        if each.differing_records:
+            yield vhost, each.broker, each.differing_records, each.differing_position, shard.name
 
 
 def _recoveries(shard: "ClusterShard") -> Iterator[tuple[object, ...]]:

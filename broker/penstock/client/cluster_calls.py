@@ -96,7 +96,11 @@ def _shard(shard: cluster_pb2.ClusterShard) -> ClusterShard:
         min_in_sync=shard.min_in_sync,
         end_bytes=shard.end_bytes if shard.HasField("end_bytes") else None,
         replicas=tuple(
-            ClusterReplica(each.broker, each.id, each.in_sync, each.lag_bytes if each.HasField("lag_bytes") else None)
+            ClusterReplica(
+                *(each.broker, each.id, each.in_sync, each.lag_bytes if each.HasField("lag_bytes") else None),
+                each.differing_records,
+                each.differing_position,
+            )
             for each in shard.replicas
         ),
         unknown=shard.unknown,

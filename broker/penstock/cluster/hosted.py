@@ -101,6 +101,10 @@ class HostedReplica:
         """
         return await asyncio.to_thread(self._native.fold, checkpoint)
 
+    async def list_checksums(self, after: int, until: int | None = None) -> bytes:
+        """Return a list of committed records of one segment from a position on. Raises StorageError."""
+        return await asyncio.to_thread(self._native.list_checksums, after, until)
+
     async def begin_backup(self) -> ReplicaBackup:
         """Fix a copy of what is committed, as far as this replica knows. Raises StorageError."""
         return await asyncio.to_thread(self._native.begin_backup)

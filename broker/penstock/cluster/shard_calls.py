@@ -139,6 +139,29 @@ class TotalsAnswer:
     vhosts: tuple[TotalsReport, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DifferencesQuestion:
+    """The differences that the asked broker has found at its replicas of some shards; at most SHARDS_MAX of them."""
+
+    shards: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencesReport:
+    """A replica that differs from that of its leader, in so many records; `first` is the position of one of them."""
+
+    shard: str
+    replica: str
+    leader: str
+    records: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencesAnswer:
+    shards: tuple[DifferencesReport, ...]
+
+
 PROGRESS_QUESTIONS: Final[Codec[ProgressQuestion]] = Codec(ProgressQuestion)
 PROGRESS_ANSWERS: Final[Codec[ProgressAnswer]] = Codec(ProgressAnswer)
 HAND_OVER_QUESTIONS: Final[Codec[HandOverQuestion]] = Codec(HandOverQuestion)
@@ -149,3 +172,5 @@ COUNTS_QUESTIONS: Final[Codec[CountsQuestion]] = Codec(CountsQuestion)
 COUNTS_ANSWERS: Final[Codec[CountsAnswer]] = Codec(CountsAnswer)
 TOTALS_QUESTIONS: Final[Codec[TotalsQuestion]] = Codec(TotalsQuestion)
 TOTALS_ANSWERS: Final[Codec[TotalsAnswer]] = Codec(TotalsAnswer)
+DIFFERENCES_QUESTIONS: Final[Codec[DifferencesQuestion]] = Codec(DifferencesQuestion)
+DIFFERENCES_ANSWERS: Final[Codec[DifferencesAnswer]] = Codec(DifferencesAnswer)

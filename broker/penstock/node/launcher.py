@@ -194,6 +194,7 @@ class Broker:
         self._keeps_administrator = lambda: cluster.membership.member.leads
         self._relay_clients = cluster.relay_clients
         self.state.also_count(cluster.membership.host.relays)
+        self.state.also_count(cluster.comparisons.counts)
         self.state.opened(self._engine, cluster.vhosts, Recovery())
         self.state.also_ready(cluster.membership.reason_not_ready)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)

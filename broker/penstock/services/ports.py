@@ -379,6 +379,10 @@ class ShardReplica:
     id: str
     is_in_sync: bool
     lag_bytes: int | None
+    differing_records: int = 0
+    """How many of its records had another checksum than the leader's, at the last comparison."""
+    differing_position: int = 0
+    """The position of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,16 +25,20 @@ class ClusterBroker(_message.Message):
     def __init__(self, name: _Optional[str] = ..., peers: _Optional[str] = ..., grpc: _Optional[str] = ..., amqp: _Optional[str] = ..., alive: bool = ..., connected: bool = ..., draining: bool = ...) -> None: ...
 
 class ClusterReplica(_message.Message):
-    __slots__ = ("broker", "id", "in_sync", "lag_bytes")
+    __slots__ = ("broker", "id", "in_sync", "lag_bytes", "differing_records", "differing_position")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIFFERING_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERING_POSITION_FIELD_NUMBER: _ClassVar[int]
     broker: str
     id: str
     in_sync: bool
     lag_bytes: int
-    def __init__(self, broker: _Optional[str] = ..., id: _Optional[str] = ..., in_sync: bool = ..., lag_bytes: _Optional[int] = ...) -> None: ...
+    differing_records: int
+    differing_position: int
+    def __init__(self, broker: _Optional[str] = ..., id: _Optional[str] = ..., in_sync: bool = ..., lag_bytes: _Optional[int] = ..., differing_records: _Optional[int] = ..., differing_position: _Optional[int] = ...) -> None: ...
 
 class ClusterRecovery(_message.Message):
     __slots__ = ("epoch", "broker", "id", "end_bytes", "by", "at_unix_ms")

@@ -36,6 +36,10 @@ class Method(IntEnum):
     """What the asked broker has of a shard: `shard_calls.StandingQuestion`, and its answer."""
     COUNTS = 9
     """The counts of queues that the asked broker leads: `shard_calls.CountsQuestion`, and its answer."""
+    LIST = 10
+    """Positions and checksums of a shard's records, from one position in 8 bytes up to another: see `comparisons`."""
+    DIFFERENCES = 11
+    """Replicas of the asked broker that differ: `shard_calls.DifferencesQuestion`, and its answer."""
     TOTALS = 11
     """The messages in virtual hosts that the asked broker leads: `shard_calls.TotalsQuestion`, and its answer."""
 

@@ -36,7 +36,12 @@ async def get_cluster_status(
         )
         for replica in shard.replicas:
             added.replicas.add(
-                broker=replica.broker, id=replica.id, in_sync=replica.is_in_sync, lag_bytes=replica.lag_bytes
+                broker=replica.broker,
+                id=replica.id,
+                in_sync=replica.is_in_sync,
+                lag_bytes=replica.lag_bytes,
+                differing_records=replica.differing_records,
+                differing_position=replica.differing_position,
             )
         for each in shard.recoveries:
             added.recoveries.add(

@@ -106,6 +106,10 @@ GAUGES: dict[str, tuple[str, str]] = {
         "Bytes from unauthenticated clients, without the first 16 KiB of each connection.",
     ),
     "relays": ("penstock_relays", "Relayed connections from and to this broker."),
+    "differing_records": (
+        "penstock_replica_differing_records",
+        "Records of this broker's replicas with another checksum than those of their leaders, at the last comparison.",
+    ),
     "dedicated_logs": ("penstock_dedicated_logs", "Queues with a dedicated log."),
     "quarantined_segments": ("penstock_quarantined_segments", "Log segments with corrupt records."),
     "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),

@@ -21,14 +21,15 @@ from penstock.node.config import Settings, StartError
 from penstock.node.first_user import is_beyond_loopback
 from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
 from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.node.in_cluster.comparisons import Comparisons
 from penstock.node.in_cluster.leader_counts import LeaderCounts
 from penstock.node.in_cluster.leader_reports import LeaderReports
 from penstock.node.in_cluster.log_copies import LogCopies
-from penstock.node.in_cluster.membership import FirstAccount, Membership
+from penstock.node.in_cluster.membership import SECONDS_OF_HOUR, FirstAccount, Membership
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.metadata_backup import MetadataBackups
 from penstock.node.in_cluster.shard_replica import ReplicaSurroundings
-from penstock.node.in_cluster.shards import ClusterShards
+from penstock.node.in_cluster.shards import ClusterShards, shard_names
 from penstock.node.in_cluster.vhosts import ClusterVhosts, Surroundings
 from penstock.node.password_file import read_password
 from penstock.services.events import Events
@@ -56,6 +57,7 @@ class ClusterParts:
     shards: ClusterShards
     events: Events
     backups: MetadataBackups
+    comparisons: Comparisons
 
     def relay_clients(self, server: Server) -> None:
         """Relay clients to the brokers that lead, and serve the clients that others relay."""
@@ -98,14 +100,19 @@ async def open_cluster(
     member.before_deletion(vhosts.leave)
     member.before_served(vhosts.applied)
     view = ClusterView(settings.cluster, host, member, metadata, membership.is_alive, directory.vhost_directory)
-    shards = ClusterShards(view, reports)
+    comparisons = Comparisons(
+        host, member, lambda: shard_names(metadata.state), settings.cluster_scrub_hours * SECONDS_OF_HOUR
+    )
+    shards = ClusterShards(view, reports, comparisons.differences)
     await _unless_asked(stopping.asked, vhosts.begin())
     undo.callback(spawn(shards.draining.run(), name="draining").cancel)
+    undo.callback(spawn(comparisons.run(), name="comparisons of replicas").cancel)
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)
     undo.callback(accounts.close)
     backups = MetadataBackups(view, lambda: vhosts.kept_below, lambda: vhosts.kept_shards)
-    return ClusterParts(membership, metadata, accounts, ClusterLimits(metadata), vhosts, shards, events, backups)
+    limits = ClusterLimits(metadata)
+    return ClusterParts(membership, metadata, accounts, limits, vhosts, shards, events, backups, comparisons)
 
 
 def first_account(settings: Settings) -> FirstAccount:

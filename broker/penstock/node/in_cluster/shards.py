@@ -5,13 +5,14 @@ coordinator or a leader that does not answer soon leaves gaps, and no more.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName, ShardRecord
-from penstock.cluster.shard_calls import SHARDS_MAX, ShardReport
+from penstock.cluster.shard_calls import SHARDS_MAX, DifferencesReport, ShardReport
 from penstock.kit.clock import SystemClock
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
@@ -55,12 +56,17 @@ class _Records:
         return "; ".join(reasons[:REASONS_MAX])
 
 
+AskDifferences = Callable[[BrokerName, Iterable[str]], Awaitable[Sequence[DifferencesReport]]]
+"""Returns the differences that a broker has found at its replicas of some shards."""
+
+
 class ClusterShards:
     """Implements `services.ports.Cluster`."""
 
-    def __init__(self, view: ClusterView, reports: LeaderReports) -> None:
+    def __init__(self, view: ClusterView, reports: LeaderReports, differences: AskDifferences | None = None) -> None:
         self._view = view
         self._ask = reports.ask
+        self._ask_differences = differences
         self._moves = LeaderMoves(view, reports.ask)
         self._replica_moves = ReplicaMoves(view)
         self._broker_changes = BrokerChanges(view)
@@ -93,22 +99,17 @@ class ClusterShards:
 
     async def status(self) -> ClusterStatus:
         view = self._view
-        names = dict(self._names())
+        names = dict(_names(view.metadata.state))
         records = await self._records(names)
-        reports = await self._reports(records.found)
+        reports, differences = await asyncio.gather(self._reports(records.found), self._differences(records.found))
         placement = view.metadata.state.placement
         shards = [
-            _shard(name, vhost, records, reports.get(name), placement.get(name, ())) for name, vhost in names.items()
+            _shard((name, vhost), records, reports.get(name), placement.get(name, ()), differences.get(name, {}))
+            for name, vhost in names.items()
         ]
         return ClusterStatus(view.cluster, view.metadata.me, self._brokers(), shards, records.fault)
 
     # ------------------------------------------------------------ parts
-
-    def _names(self) -> Iterator[tuple[str, VhostName | None]]:
-        state = self._view.metadata.state
-        yield META, None
-        for vhost in sorted(state.vhosts):
-            yield from ((shard, vhost) for shard in state.shards_of(vhost))
 
     def _brokers(self) -> list[ClusterBroker]:
         view = self._view
@@ -147,6 +148,21 @@ class ClusterShards:
                 await asyncio.gather(*map(read, sorted(unknown)))
         return _Records(found, unknown)
 
+    async def _differences(self, records: Mapping[str, ShardRecord]) -> dict[str, dict[str, DifferencesReport]]:
+        """Return the replicas that differ from their leaders, by shard and replica, as their brokers say."""
+        by_broker: dict[BrokerName, list[str]] = {}
+        for shard, record in records.items():
+            for broker in record.replicas.values():
+                by_broker.setdefault(BrokerName(broker), []).append(shard)
+        ask = self._ask_differences
+        if ask is None:
+            return {}
+        found: dict[str, dict[str, DifferencesReport]] = {}
+        for answer in await asyncio.gather(*(ask(broker, shards) for broker, shards in by_broker.items())):
+            for report in answer:
+                found.setdefault(report.shard, {})[report.replica] = report
+        return found
+
     async def _reports(self, records: Mapping[str, ShardRecord]) -> dict[str, ShardReport]:
         """Return what the leaders of shards say of them."""
         by_leader: dict[BrokerName, list[str]] = {}
@@ -161,9 +177,25 @@ class ClusterShards:
         return {report.shard: report for answer in answers for report in answer}
 
 
+def shard_names(state: MetaState) -> list[str]:
+    """Return the names of all shards, that of the metadata first."""
+    return [shard for shard, _ in _names(state)]
+
+
+def _names(state: MetaState) -> Iterator[tuple[str, VhostName | None]]:
+    yield META, None
+    for vhost in sorted(state.vhosts):
+        yield from ((shard, vhost) for shard in state.shards_of(vhost))
+
+
 def _shard(
-    name: str, vhost: VhostName | None, records: _Records, report: ShardReport | None, placed: Sequence[BrokerName]
+    names: tuple[str, VhostName | None],
+    records: _Records,
+    report: ShardReport | None,
+    placed: Sequence[BrokerName],
+    differences: Mapping[str, DifferencesReport],
 ) -> ClusterShard:
+    name, vhost = names
     record = records.found.get(name)
     if record is None:
         is_unknown = name in records.unknown
@@ -172,7 +204,10 @@ def _shard(
         )
     current = report if report is not None and report.epoch == record.epoch else None
     replicas = [
-        ShardReplica(broker, replica, replica in record.in_sync, _lag_bytes(record, current, replica))
+        ShardReplica(
+            *(broker, replica, replica in record.in_sync, _lag_bytes(record, current, replica)),
+            *((each.records, each.first) if (each := differences.get(replica)) is not None else ()),
+        )
         for replica, broker in sorted(record.replicas.items(), key=lambda each: (each[1], each[0]))
     ]
     return ClusterShard(

@@ -15,6 +15,7 @@
 
 mod backup;
 mod bugs;
+pub mod comparing;
 mod copies;
 mod copying;
 mod disks;

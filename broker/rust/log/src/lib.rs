@@ -69,7 +69,7 @@ pub use batches::{
     BATCH_MAX, BATCHES_MAX, BATCHES_OF_ALL_MAX, Batches, ProducerBatches, RowDigest, RowsDigest, StoredBatch,
     batch_and_row, sequence_in,
 };
-pub use checksums::ChecksumTicket;
+pub use checksums::{ChecksumTicket, ListTicket, Listed};
 pub use compaction::{Compacted, CompactionTicket};
 pub use copied::{CopiedLog, copied_order};
 pub use corruption::Quarantined;

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use penstock_cluster::comparing::compare;
 use penstock_cluster::{AppendError, EntriesError, Identity, Shard};
 use penstock_log::Position;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
 
@@ -19,6 +20,8 @@ use crate::shard::PyShard;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_replica, module)?)?;
+    module.add_function(wrap_pyfunction!(compare_lists, module)?)?;
+    module.add_class::<ComparedLists>()?;
     module.add_class::<PyReplica>()
 }
 
@@ -28,6 +31,24 @@ fn read_replica(py: Python<'_>, directory: &str) -> PyResult<Option<ReplicaIdent
     let read = py.detach(|| Identity::read(Path::new(directory)));
     let found = read.map_err(|error| of_opened(py, directory, "cannot be read", &error))?;
     Ok(found.map(ReplicaIdentity::from))
+}
+
+/// Two lists of records, compared as far as both go.
+#[pyclass(module = "penstock._core", frozen, get_all)]
+pub(crate) struct ComparedLists {
+    until: u64,
+    count: usize,
+    differing: usize,
+    /// Position, own checksum and that of the other broker.
+    named: Vec<(u64, u32, u32)>,
+}
+
+/// Compares lists of records from a position on: an own one, and one that another broker sent.
+#[pyfunction]
+fn compare_lists(after: u64, own: &[u8], other: &[u8]) -> PyResult<ComparedLists> {
+    let compared = compare(after, own, other).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let named = compared.named.iter().map(|each| (each.position, each.own, each.other)).collect();
+    Ok(ComparedLists { until: compared.until, count: compared.count, differing: compared.differing, named })
 }
 
 #[pyclass(name = "Replica", module = "penstock._core", frozen)]
@@ -127,6 +148,13 @@ impl PyReplica {
         let begun = py.detach(|| self.shard.begin_backup()).ok_or_else(not_open)?;
         let ticket = begun.map_err(|error| of_replica(py, &self.directory, "cannot be backed up", &error))?;
         Ok(PyReplicaBackup::new(ticket, &self.directory))
+    }
+
+    #[pyo3(signature = (after, until = None))]
+    fn list_checksums<'py>(&self, py: Python<'py>, after: u64, until: Option<u64>) -> PyResult<Bound<'py, PyBytes>> {
+        let listed = py.detach(|| self.shard.list_checksums(after, until.unwrap_or(u64::MAX))).ok_or_else(not_open)?;
+        let list = listed.map_err(|error| of_replica(py, &self.directory, "cannot be listed", &error))?;
+        Ok(PyBytes::new(py, &list))
     }
 
     fn place(&self, py: Python<'_>, brokers: Vec<u64>) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Log;
-use crate::checksums::ChecksumTicket;
+use crate::checksums::{ChecksumTicket, ListTicket};
 use crate::directory::Lookup;
 use crate::error::LogError;
 use crate::format::Format;
@@ -31,5 +31,32 @@ impl Log {
             parts.push((segment, end));
         }
         Ok(ChecksumTicket { parts, positions, disk: Arc::clone(&self.options.disk) })
+    }
+
+    /// A list of the committed records in a range of positions, for a thread without the lock: those of the first segment that has some, so that a
+    /// list costs one segment. Segments without a live message below the newest checkpoint are left out.
+    ///
+    /// # Errors
+    /// `NotInFormat` for records of format 1; `Io`.
+    pub fn begin_listing(&self, positions: Range<Position>) -> Result<ListTicket, LogError> {
+        let (from, bound) = (positions.start, self.bound());
+        let sealed = self.sealed.iter().filter(|sealed| !sealed.is_dead(self.folded));
+        let segments = sealed.map(|sealed| (&sealed.segment, sealed.end)).chain([(&self.active.segment, self.written)]);
+        let ends = segments.map(|(segment, end)| (segment, end.min(bound)));
+        let first = ends.into_iter().find(|&(segment, end)| end > from && segment.first() < end);
+        let until = positions.end.min(bound).max(from);
+        let (segment, until) = match first {
+            Some((segment, end)) if segment.first() < until => {
+                if segment.format() == Format::One {
+                    return Err(LogError::NotInFormat { what: "a checksum that is the same in all replicas" });
+                }
+                let segment = segment.unmapped();
+                // Mapped now, so that the bytes stay readable when the file is removed.
+                segment.map()?;
+                (Some((segment, end)), until.min(end))
+            }
+            _ => (None, until),
+        };
+        Ok(ListTicket { segment, positions: from..until, disk: Arc::clone(&self.options.disk) })
     }
 }
