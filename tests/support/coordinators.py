@@ -50,11 +50,18 @@ def served(make: Callable[[], web.Application]) -> Iterator[str]:
         await site.start()
         return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
+    async def end(runner: web.AppRunner) -> None:
+        await runner.cleanup()
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # they answer clients that are gone
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
     runner, address = asyncio.run_coroutine_threadsafe(begin(), loop).result(30)
     try:
         yield address
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(end(runner), loop).result(30)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -84,6 +91,7 @@ class FaultyProxy:
         self.may_watch.set()
         self.asked: list[str] = []
         self._watches: list[web.Request] = []
+        self._never = asyncio.Event()  # it keeps the tasks that wait for it, also of connections that ended
         self._held: list[tuple[web.Request, bytes]] = []
         self._server = server
 
@@ -107,11 +115,11 @@ class FaultyProxy:
         is_change = request.path.endswith("/txn") or (request.method in ("PUT", "POST") and "/shards" in request.path)
         if is_change and self.holds:
             self._held.append((request, body))
-            await asyncio.Event().wait()
+            await self._never.wait()
         if request.path.endswith("/watch") or "watch" in request.query:
             self._watches.append(request)
             if self.is_silent:
-                await asyncio.Event().wait()
+                await self._never.wait()
             await self.may_watch.wait()
         async with self._ask(request, body) as answer:
             if is_change and self.loses_replies:
