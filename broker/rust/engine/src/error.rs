@@ -7,7 +7,7 @@ use penstock_queue::{QueueError, QueueId, RoutingError};
 
 use crate::gone::Absent;
 
-/// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard, `NotLeading` and `Paused` of its other replicas; the
+/// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard, `NotLeading`, `Replica` and `Paused` of its replicas; the
 /// others are refusals, caused by the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -122,6 +122,8 @@ pub enum EngineError {
     StagedForgotten { batch: u64 },
     #[error("another broker leads shard '{0}'; connect to that one, or try again")]
     NotLeading(String),
+    #[error("the replica of this broker cannot be read: {0}; read at another broker")]
+    Replica(String),
     #[error("this broker leads shard '{0}' and does not hear enough of the others; try again later")]
     Paused(String),
     #[error("shard '{0}' stopped: {1}")]

@@ -12,7 +12,7 @@
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `retrying`, `shortening`, `unused`, `sources`, `dead_lettering`), recognizing repetitions (`deduplication`), histories of exchanges (`giving`), reading streams
-//!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
+//!    (`cursor`, `reader`, `stream_replica`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `room_keeper`, `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ mod consumer_rules;
 mod corruption;
 mod counters;
 mod credit;
+mod cursor;
 mod dead_lettering;
 mod dead_letters;
 mod decision;
@@ -94,6 +95,7 @@ mod staging;
 mod state;
 mod storing;
 mod stream;
+mod stream_replica;
 mod subscription;
 mod sync_pool;
 mod sync_turns;
@@ -111,6 +113,7 @@ pub use consumer_rules::ConsumerRules;
 pub use corruption::Corruption;
 pub use counters::{Counters, Metric};
 pub use credit::Credit;
+pub use cursor::{Cursor, Found, ReadFrom, first_of, offset_at, start_of, time_of};
 pub use dead_letters::DeadLetters;
 pub use decision::{StageTag, StagedOutcome};
 pub use dedicated::DEDICATED_MAX;
@@ -141,7 +144,7 @@ pub use producer_logs::Sequences;
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publication::{Fate, Publication};
 pub use queue_entry::{QueueCounts, QueueSettings};
-pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
+pub use reader::{Progress, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
 pub use repetition::{BatchStanding, Repetition};
 pub use routes::MESSAGES_AT_ONCE;
 pub use runs::joined;
@@ -151,6 +154,7 @@ pub use signal::{ReadyList, Signal};
 pub use staging::{StageStanding, StagedAttempt, StagedBatch};
 pub use storing::transactions::{Committed, Transaction, TransactionSettlement};
 pub use stream::StreamSettings;
+pub use stream_replica::{ReplicaRead, StreamReplica};
 pub use subscription::{Filled, Joining, Picked, Subscription, SubscriptionOptions, Unused};
 pub use term::{Led, Replication};
 pub use topology::RouteSettings;

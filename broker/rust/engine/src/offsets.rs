@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use penstock_log::{Located, LogError, Position, Target, marks};
+use penstock_log::{LogError, Position, marks};
 use penstock_queue::{QueueId, Sequence};
 
+use crate::cursor;
 use crate::error::EngineError;
 use crate::queue_entry::QueueEntry;
 use crate::shard::Shard;
@@ -104,20 +105,12 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `NotStream`; `Log` when a record cannot be read.
     pub fn offset_at(&self, id: QueueId, timestamp_ms: u64) -> Result<u64, EngineError> {
-        let (mut low, mut high) = {
+        let extent = {
             let mut guard = self.lock()?;
             let (entry, _) = stream_of(self.entry(&mut guard, id)?)?;
             (entry.settled().below().0, entry.next().0)
         };
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.time_at(id, Sequence(middle))? {
-                Some((found, time)) if time < timestamp_ms => low = found.0 + 1,
-                _ => high = middle,
-            }
-        }
-        // It may be a gap: return the first message after it.
-        Ok(self.time_at(id, Sequence(low))?.map_or(low, |(found, _)| found.0))
+        cursor::offset_at(extent, timestamp_ms, |from| self.time_at(id, from))
     }
 
     /// The first existing message at or after an offset, and when it was stored; `None` when there is none, or it
@@ -132,7 +125,7 @@ impl Shard {
             }
             guard.log.seek(id, from, 1, 0)
         };
-        match located.and_then(|located| located.map_or(Ok(None), |located| read_time(id, &located).map(Some))) {
+        match located.and_then(|located| located.map_or(Ok(None), |located| cursor::time_of(id, &located).map(Some))) {
             Err(LogError::Corrupt { .. }) => Ok(None),
             found => Ok(found?),
         }
@@ -211,13 +204,6 @@ impl Shard {
 fn stream_of(entry: &mut QueueEntry) -> Result<(&penstock_queue::Queue, &mut Stream), EngineError> {
     let QueueEntry { name, machine, stream, .. } = entry;
     Ok((machine, stream.as_mut().ok_or_else(|| EngineError::NotStream(name.clone()))?))
-}
-
-fn read_time(queue: QueueId, located: &Located) -> Result<(Sequence, u64), LogError> {
-    let offset = located.offsets.first().copied().unwrap_or_default();
-    located.segment.populate(offset, offset)?;
-    let message = located.segment.message_for(offset, Target { queue, sequence: located.first })?;
-    Ok((located.first, message.stored_at_ms))
 }
 
 /// A thread blocked on a future.

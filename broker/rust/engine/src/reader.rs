@@ -7,29 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_log::{LogError, Outcome};
-use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Taken};
+use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use crate::counters::Metric;
+use crate::cursor::{Cursor, Found, ReadFrom, first_of, start_of};
 use crate::error::EngineError;
 use crate::queue_entry::QueueEntry;
 use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::State;
 use crate::stream::ReaderId;
-use crate::subscription::{Filled, Picked, rebuild};
-
-/// Start of a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadFrom {
-    /// After the last message.
-    Next,
-    First,
-    Last,
-    Offset(u64),
-    /// The first message stored at that time or later.
-    Timestamp(u64),
-    LastCount(u64),
-}
+use crate::subscription::{Filled, rebuild};
 
 /// Settings of a reader.
 #[derive(Clone, Copy, Debug)]
@@ -101,16 +89,12 @@ impl ReaderPlace {
 /// See the module.
 pub struct StreamReader {
     shard: Arc<Shard>,
-    queue: QueueId,
     id: ReaderId,
     place: Arc<ReaderPlace>,
     signal: Arc<Signal>,
     group: Option<String>,
     range: ReadRange,
-    next: Sequence,
-    end: Option<Sequence>,
-    /// The segment that it read last.
-    hint: u64,
+    cursor: Cursor,
     /// Whether it has to wait for its turn, and the last answer about it.
     single_active: bool,
     told_active: Option<bool>,
@@ -158,15 +142,8 @@ impl Shard {
             return Err(EngineError::TooMany { what: "groups of this stream", max: crate::stream::GROUPS_MAX });
         }
         let (settled, next) = (machine.settled(), machine.next());
-        let first = settled.below().min(next);
-        let wanted = match settings.from {
-            ReadFrom::Next => next,
-            ReadFrom::First => first,
-            ReadFrom::Last => settled.last_unsettled(next).unwrap_or(next),
-            ReadFrom::Offset(offset) => Sequence(offset),
-            ReadFrom::Timestamp(_) => Sequence(at_time.unwrap_or(next.0)),
-            ReadFrom::LastCount(count) => nth_unsettled(settled, machine.ready_count().saturating_sub(count), next),
-        };
+        let first = first_of(settled, next);
+        let wanted = start_of(settings.from, settled, next, at_time);
         let stored = settings.group.and_then(|group| stream.offset_of(group));
         let begin = stored.map_or(wanted, |offset| Sequence(offset).next()).max(first);
         let id = stream.enter(&signal, settings.group, settings.single_active, wakes);
@@ -175,15 +152,12 @@ impl Shard {
         let place = ReaderPlace { shard, queue, id, group: group.clone(), open: AtomicBool::new(true) };
         Ok(StreamReader {
             shard: Arc::clone(self),
-            queue,
             id,
             place: Arc::new(place),
             signal,
             group,
             range: ReadRange { first: first.0, begin: begin.0, next: next.0 },
-            next: begin,
-            end: settings.end.map(Sequence),
-            hint: 0,
+            cursor: Cursor::new(queue, begin, settings.end.map(Sequence)),
             single_active: settings.single_active && settings.group.is_some(),
             told_active: None,
         })
@@ -209,7 +183,7 @@ impl StreamReader {
 
     #[must_use]
     pub fn queue(&self) -> QueueId {
-        self.queue
+        self.cursor.queue
     }
 
     /// The state when it was opened.
@@ -224,13 +198,13 @@ impl StreamReader {
     /// `NoQueue` once the stream is gone.
     pub fn first(&self) -> Result<u64, EngineError> {
         let mut guard = self.shard.lock()?;
-        let machine = &self.shard.entry(&mut guard, self.queue)?.machine;
-        Ok(machine.settled().below().min(machine.next()).0)
+        let machine = &self.shard.entry(&mut guard, self.cursor.queue)?.machine;
+        Ok(first_of(machine.settled(), machine.next()).0)
     }
 
     /// Ends before an offset, or at its earlier end.
     pub fn end_at(&mut self, offset: u64) {
-        self.end = Some(self.end.map_or(Sequence(offset), |end| end.min(Sequence(offset))));
+        self.cursor.end = Some(self.cursor.end.map_or(Sequence(offset), |end| end.min(Sequence(offset))));
     }
 
     /// Whether it is active in its group, if that was not returned yet.
@@ -242,7 +216,7 @@ impl StreamReader {
             return Ok(None);
         };
         let mut guard = self.shard.lock()?;
-        let QueueEntry { machine, stream: Some(stream), .. } = self.shard.entry(&mut guard, self.queue)? else {
+        let QueueEntry { machine, stream: Some(stream), .. } = self.shard.entry(&mut guard, self.cursor.queue)? else {
             return Ok(None);
         };
         let active = stream.is_active(self.id, group);
@@ -250,10 +224,10 @@ impl StreamReader {
             return Ok(None);
         }
         if active && let Some(offset) = stream.offset_of(group) {
-            self.next = Sequence(offset).next().max(machine.settled().below());
+            self.cursor.next = Sequence(offset).next().max(machine.settled().below());
         }
         self.told_active = Some(active);
-        Ok(Some(Turn { active, begin: self.next.0 }))
+        Ok(Some(Turn { active, begin: self.cursor.next.0 }))
     }
 
     /// Finds the next messages, at most `count_max`.
@@ -283,58 +257,58 @@ impl StreamReader {
     ) -> Result<Progress, EngineError> {
         let is_paused = state.is_paused();
         loop {
-            let entry = shard.entry(state, self.queue)?;
-            let (settled, next) = (entry.machine.settled(), entry.machine.next());
-            let from = settled.next_unsettled(self.next);
-            if self.end.is_some_and(|end| from.min(next) >= end || self.next >= end) {
-                return Ok(Progress::Ended);
-            }
-            if from >= next || is_paused {
-                entry.stream.iter_mut().for_each(|stream| stream.wait(self.id));
+            shard.entry(state, self.cursor.queue)?;
+            let State { queues, log, .. } = &mut *state;
+            let Some(QueueEntry { machine, .. }) = queues.get(&self.cursor.queue) else { return Ok(Progress::Waiting) };
+            let extent = (machine.settled(), machine.next());
+            if is_paused && !self.cursor.is_ended(extent) {
+                self.wait(shard, state)?;
                 return Ok(Progress::Waiting);
             }
-            let stop = settled.next_settled(from).unwrap_or(next).min(next).min(self.end.unwrap_or(next));
-            let count = (stop.0 - from.0).min(u64::from(count_max));
-            let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
+            let found = match self.cursor.find(log, extent, count_max) {
                 // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if rebuild(state, &error)? => continue,
-                located => located?,
+                found => found?,
             };
-            if let Some(located) = located.as_ref().filter(|located| located.first == from) {
-                let picked: Vec<Picked> = (from.0..)
-                    .zip(&located.offsets)
-                    .map(|(number, &offset)| Picked {
-                        taken: Taken { sequence: Sequence(number), delivery_count: 0, redelivered: false },
-                        offset,
-                    })
-                    .collect();
-                self.next = Sequence(from.0 + picked.len() as u64);
-                self.hint = located.segment.number();
-                let segment = Arc::clone(&located.segment);
-                self.shard.entry(state, self.queue)?.delivered_count += picked.len() as u64;
-                filled.push(Filled { segment, picked });
-                return Ok(Progress::Found);
-            }
-            if state.is_uncommitted(self.queue, from) {
-                state.wait_for_commit(self.queue);
-                shard.entry(state, self.queue)?.stream.iter_mut().for_each(|stream| stream.wait(self.id));
+            let (first, end) = match found {
+                Found::Ended => return Ok(Progress::Ended),
+                Found::Messages(messages) => {
+                    shard.entry(state, self.cursor.queue)?.delivered_count += messages.picked.len() as u64;
+                    filled.push(messages);
+                    return Ok(Progress::Found);
+                }
+                Found::Nothing => {
+                    self.wait(shard, state)?;
+                    return Ok(Progress::Waiting);
+                }
+                Found::Absent { first, end, .. } => (first, end),
+            };
+            if state.is_uncommitted(self.cursor.queue, first) {
+                state.wait_for_commit(self.cursor.queue);
+                self.wait(shard, state)?;
                 return Ok(Progress::Waiting);
             }
-            let stored = located.map_or(stop, |located| located.first.min(stop));
-            self.drop_lost(state, from, stored)?;
+            self.drop_lost(state, first, end)?;
         }
+    }
+
+    /// Has the next message wake it.
+    fn wait(&self, shard: &Shard, state: &mut State) -> Result<(), EngineError> {
+        let entry = shard.entry(state, self.cursor.queue)?;
+        entry.stream.iter_mut().for_each(|stream| stream.wait(self.id));
+        Ok(())
     }
 
     /// Drops messages of an earlier process that no segment holds.
     fn drop_lost(&self, state: &mut State, first: Sequence, end: Sequence) -> Result<(), EngineError> {
-        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
+        let recovered_below = self.shard.entry(state, self.cursor.queue)?.recovered_below;
         let range = SequenceRange::new(first, Sequence(end.min(recovered_below).0.saturating_sub(1)));
         let Some(range) = range.filter(|_| state.stopped.is_none()) else {
-            return Err(self.shard.missing(self.queue, first));
+            return Err(self.shard.missing(self.cursor.queue, first));
         };
-        self.shard.keep_replicated(state, &self.shard.missing(self.queue, first))?;
+        self.shard.keep_replicated(state, &self.shard.missing(self.cursor.queue, first))?;
         let count = self.drop_range(state, range)?;
-        self.shard.tell_lost(state, self.queue, count);
+        self.shard.tell_lost(state, self.cursor.queue, count);
         Ok(())
     }
 
@@ -349,7 +323,7 @@ impl StreamReader {
         let shard = Arc::clone(&self.shard);
         let mut guard = shard.lock()?;
         let state = &mut *guard;
-        self.next = self.next.min(sequence);
+        self.cursor.next = self.cursor.next.min(sequence);
         // Checking a directory reads all of it: once per file is enough.
         if !state.corruptions.has(&file) && state.log.rebuild_directory(&file)? {
             return Ok(());
@@ -357,7 +331,7 @@ impl StreamReader {
         shard.keep_corrupt(state, (&file, *at), error)?;
         if self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
             state.log.quarantine(&file, *at);
-            let is_first = state.corruptions.note(&file, *at, &why.to_string(), &[self.queue]);
+            let is_first = state.corruptions.note(&file, *at, &why.to_string(), &[self.cursor.queue]);
             self.shard.tell_corruption(state, &file, 1, is_first);
         }
         Ok(())
@@ -365,8 +339,8 @@ impl StreamReader {
 
     /// Returns how many messages that were; another reader may have dropped them before.
     fn drop_range(&self, state: &mut State, range: SequenceRange) -> Result<u64, EngineError> {
-        let dropped = self.shard.entry(state, self.queue)?.machine.settle_fresh(range, 0);
-        state.log_settled(self.queue, Outcome::Drop, &dropped)?;
+        let dropped = self.shard.entry(state, self.cursor.queue)?.machine.settle_fresh(range, 0);
+        state.log_settled(self.cursor.queue, Outcome::Drop, &dropped)?;
         Ok(dropped.count)
     }
 
@@ -389,7 +363,7 @@ impl StreamReader {
     /// As [`Shard::store_offset`].
     pub fn store(&self, offset: u64) -> Result<(), EngineError> {
         let Some(group) = self.group.as_deref().filter(|_| !self.is_over()) else { return Ok(()) };
-        self.shard.store_offset(self.queue, group, offset).map(|_| ())
+        self.shard.store_offset(self.cursor.queue, group, offset).map(|_| ())
     }
 }
 
@@ -397,18 +371,4 @@ impl Drop for StreamReader {
     fn drop(&mut self) {
         self.place.leave();
     }
-}
-
-/// The message with this many unsettled ones before it; `next` when there are fewer.
-fn nth_unsettled(settled: &AckSet, mut before: u64, next: Sequence) -> Sequence {
-    let mut from = settled.below();
-    while from < next {
-        let end = settled.next_settled(from).unwrap_or(next).min(next);
-        if end.0 - from.0 > before {
-            return Sequence(from.0 + before);
-        }
-        before -= end.0 - from.0;
-        from = settled.next_unsettled(end);
-    }
-    next
 }

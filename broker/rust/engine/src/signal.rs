@@ -3,7 +3,7 @@
 //! A consumer has a waker of its own, or its task serves many consumers and gives them one ready list: it collects those
 //! whose signals rang, each once however often, and wakes the task once for all of them.
 //!
-//! Invariants: signals ring by `Wakes` alone, after the lock under which they were found is released; a signal that rings
+//! Invariants: a shard rings signals by `Wakes` alone, after the lock under which they were found is released; a signal that rings
 //! after its consumer was taken from the list is on it again, so that no ring is lost.
 
 use std::future::pending;
@@ -47,13 +47,20 @@ struct Listed {
 }
 
 impl Signal {
-    fn ring(self: &Arc<Self>) {
+    /// Wakes the consumer: there may be something to take.
+    pub fn ring(self: &Arc<Self>) {
         match &self.waker {
             Waker::Own(waker) => waker.notify_one(),
             // It is on the list: the task takes it later than this, and then looks at its queue.
             Waker::Listed(listed) if listed.is_ready.swap(true, Ordering::AcqRel) => {}
             Waker::Listed(listed) => listed.list.add(self),
         }
+    }
+
+    /// Ends the consumer; the first reason stays.
+    pub fn cancel(self: &Arc<Self>, reason: &str) {
+        let _ = self.cancelled.set(reason.to_owned());
+        self.ring();
     }
 
     pub(crate) fn stand_by(&self, stands_by: bool) {

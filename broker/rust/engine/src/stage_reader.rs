@@ -6,9 +6,10 @@ use std::sync::Arc;
 use penstock_log::{LogError, MessageView, Target};
 use penstock_queue::{QueueId, Sequence};
 
+use crate::cursor::ReadFrom;
 use crate::decision::StageTag;
 use crate::error::EngineError;
-use crate::reader::{Progress, ReadFrom, ReadSettings, StreamReader};
+use crate::reader::{Progress, ReadSettings, StreamReader};
 use crate::shard::Shard;
 use crate::subscription::Filled;
 

@@ -10,6 +10,7 @@ mod copying;
 mod cutting;
 mod envelope;
 mod epoch;
+mod extents;
 mod handing_on;
 mod quarantine;
 mod reading;

@@ -132,6 +132,7 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::Stopped(..)
         | EngineError::Closed(_)
         | EngineError::NotLeading(_)
+        | EngineError::Replica(_)
         | EngineError::Paused(_)
         | EngineError::NotAdmitted => Kind::Unavailable,
     }
