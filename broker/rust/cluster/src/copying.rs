@@ -21,7 +21,7 @@ const PART_FRAME_BYTES_MAX: usize = PART_BYTES_MAX + 1024;
 
 /// Why a copy of a log does not go on.
 #[derive(Debug, thiserror::Error)]
-enum CopyFailed {
+pub(crate) enum CopyFailed {
     #[error(transparent)]
     Copy(#[from] CopyError),
     #[error(transparent)]
@@ -60,7 +60,7 @@ impl Shard {
         }
     }
 
-    fn copy(&self, from: BrokerId, message: &CopyMessage) -> Result<(), CopyFailed> {
+    pub(crate) fn copy(&self, from: BrokerId, message: &CopyMessage) -> Result<(), CopyFailed> {
         let now = self.shared.now().millis;
         let progress = match message {
             CopyMessage::Offer { .. } => {
@@ -190,13 +190,15 @@ impl Shard {
             let opened = ReplicatedLog::open(&self.directory, self.options.clone(), self.shared.now())?;
             Ok::<_, OpenError>((finished, opened))
         });
-        let (finished, (replicated, state)) = opened?;
+        let (finished, (replicated, state)) =
+            opened.inspect_err(|_| self.readers.close("the log of this broker's replica could not be opened again"))?;
         let mut guard = self.lock();
         *guard = Some(Place::Here(Box::new(replicated)));
         if finished.is_ok() {
             self.shared.events.replaced(&self.id, state);
         }
         drop(guard);
+        self.readers.wake();
         self.tell_all();
         // Without it the leader keeps the copy until nothing was fetched of it for long.
         let _ = self.send_copy(from, &finished?);
@@ -219,161 +221,14 @@ impl Shard {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::path::Path;
     use std::sync::mpsc::channel;
-    use std::sync::{Mutex, OnceLock};
-    use std::time::{Duration, Instant};
 
-    use penstock_log::{Begun, FoldState, Log, LogError, LogOptions, Payload, Position, Target};
-    use penstock_queue::{QueueId, Sequence};
-    use penstock_replica::{Message, Role, Settings};
-    use penstock_replication::wire::{Frame, decode};
-    use penstock_replication::{CopySource, Options, Published, Token};
+    use penstock_log::Position;
+    use penstock_replication::wire::Frame;
 
     use super::*;
-    use crate::disks::Disks;
     use crate::outbox::Next;
-    use crate::questions::{Questions, ShardId};
-    use crate::shard::{Contents, Events, Shared};
-
-    const ID: ShardId = [9; 16];
-    const LEADER: BrokerId = 2;
-    const EPOCH: u64 = 3;
-    const BODY: &[u8] = b"the body of a message";
-    /// Only ends a test that would otherwise never end.
-    const LIMIT: Duration = Duration::from_secs(60);
-
-    /// The sentences that it noticed.
-    #[derive(Default)]
-    struct Heard(Mutex<Vec<String>>);
-
-    impl Events for Heard {
-        fn committed(&self, _: &ShardId, _: Position) {}
-        fn ended(&self, _: &ShardId, _: Token, _: Published) {}
-        fn role(&self, _: &ShardId, _: Role) {}
-        fn failed(&self, _: &ShardId, error: &LogError) {
-            panic!("{error}");
-        }
-        fn replaced(&self, _: &ShardId, _: FoldState) {}
-        fn noticed(&self, sentence: &str) {
-            self.0.lock().unwrap().push(sentence.to_owned());
-        }
-    }
-
-    /// A replica that hears its leader from the test.
-    struct Follower {
-        shard: Arc<Shard>,
-        shared: Arc<Shared>,
-        heard: Arc<Heard>,
-        /// Its thread performs syncs and promises.
-        _disks: Disks,
-    }
-
-    impl Follower {
-        fn open(directory: &Path) -> Follower {
-            let (disks, heard) = (Disks::start(1).unwrap(), Arc::new(Heard::default()));
-            let (asking, _) = Questions::new();
-            let shared = Arc::new(Shared {
-                events: Arc::clone(&heard) as _,
-                outboxes: crate::outbox::Outboxes::default(),
-                links: crate::links::Links::default(),
-                missed: crate::missed::Missed::default(),
-                disks: disks.work(),
-                asking,
-                yields: Mutex::new(false),
-                peers: OnceLock::new(),
-                started: Instant::now(),
-            });
-            shared.outboxes.connected(LEADER, 1);
-            let options = Options {
-                broker: 1,
-                boot: 5,
-                new_replica: 101,
-                log_id: ID,
-                log: LogOptions::default(),
-                settings: Settings::default(),
-            };
-            let (shard, _) = Shard::open(directory, options, Contents::Queues, Arc::clone(&shared)).unwrap();
-            Follower { shard, shared, heard, _disks: disks }
-        }
-
-        fn hear(&self, message: Message, records: &[u8]) {
-            self.shard.receive(LEADER, message, bytes::Bytes::copy_from_slice(records));
-        }
-
-        /// The next frame to the leader of which something is found.
-        fn said<T>(&self, find: impl Fn(Frame<'_>) -> Option<T>) -> T {
-            let limit = Instant::now() + LIMIT;
-            loop {
-                match self.shared.outboxes.next(LEADER) {
-                    Some(Next::Message(frame)) => {
-                        if let Some(found) = find(decode(&frame).unwrap()) {
-                            return found;
-                        }
-                    }
-                    Some(Next::Records(..)) => {}
-                    None => std::thread::sleep(Duration::from_millis(5)),
-                }
-                assert!(Instant::now() < limit, "the replica does not say it");
-            }
-        }
-
-        /// Hears of a leader, and that the logs have nothing in common; returns once it streams.
-        fn follow(&self) {
-            self.hear(Message::Beat { epoch: EPOCH, high_watermark: 0, sent: 1, session: 0 }, &[]);
-            let session = self.said(|frame| match frame {
-                Frame::Message { message: Message::Hello { session, .. }, .. } => Some(session),
-                _ => None,
-            });
-            self.hear(Message::Welcome { epoch: EPOCH, session, equal_until: 0, high_watermark: 0 }, &[]);
-        }
-
-        fn take(&self, log: &mut Log) {
-            let (after, until) = (Position(0), log.end());
-            let records = log.begin_records(after, until).unwrap().unwrap().perform(1 << 20).unwrap().unwrap();
-            let (after, until) = (after.0, until.0);
-            self.hear(Message::Append { epoch: EPOCH, after, until, of: EPOCH, high_watermark: 0 }, &records.bytes);
-            self.said(|frame| match frame {
-                Frame::Message { message: Message::Acknowledge { position, .. }, .. } => {
-                    (position == until).then_some(())
-                }
-                _ => None,
-            });
-        }
-
-        fn fetch(&self, source: &mut CopySource) {
-            self.shard.copy(LEADER, &source.offer()).unwrap();
-            while let Some(Next::Message(frame)) = self.shared.outboxes.next(LEADER) {
-                if let Frame::Copy { message, .. } = decode(&frame).unwrap()
-                    && let Some(part) = source.read(&message).unwrap()
-                {
-                    self.shard.copy(LEADER, &part).unwrap();
-                }
-            }
-        }
-
-        fn end(&self) -> Position {
-            self.shard.standing().unwrap().end
-        }
-    }
-
-    /// A leader's log, and a copy of it as it was before its last message.
-    fn leader(directory: &Path) -> (Log, CopySource) {
-        let options = LogOptions { log_id: Some(ID), is_bounded: true, ..LogOptions::default() };
-        let mut log = Log::open(directory, options).unwrap().log;
-        log.follow_epoch(EPOCH, 0, Begun::default()).unwrap();
-        append(&mut log, 1);
-        let source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
-        append(&mut log, 2);
-        (log, source)
-    }
-
-    fn append(log: &mut Log, sequence: u64) {
-        let payload = Payload::new(b"", b"", b"", BODY).unwrap();
-        log.append_message(&payload, 1, &[Target { queue: QueueId(1), sequence: Sequence(sequence) }]).unwrap();
-        let end = log.write().unwrap();
-        log.set_bound(end).unwrap();
-    }
+    use crate::told_follower::{Follower, LEADER, LIMIT, leader};
 
     #[test]
     fn a_copy_takes_the_place_of_a_log_that_lacks_its_records() {

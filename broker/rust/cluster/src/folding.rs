@@ -55,6 +55,8 @@ impl Shard {
         if let Some(retired) = self.with_log(|log| log.finish_fold(folded)) {
             retired.perform()?;
         }
+        // A stream may have ended with messages that are settled now.
+        self.readers.wake();
         if is_corrupt && self.has_other_copy() {
             self.step(Input::Stopped);
         }

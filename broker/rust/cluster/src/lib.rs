@@ -6,7 +6,8 @@
 //! as values: this crate knows no coordinator. Brokers send each other messages of their own by [`Node::send`].
 //!
 //! [`Shard::lead`] opens the queues of a shard in an engine, for a term in which this broker leads it. Then they append to the log, and their
-//! publishers wait for its commit. Followers have no queues; a thread of the node folds and compacts their logs.
+//! publishers wait for its commit. Followers have no queues; a thread of the node folds and compacts their logs. Streams can be read from each
+//! replica in sync: [`Shard`] is a [`penstock_engine::StreamReplica`].
 //!
 //! Invariants: each replica has one lock, and its events and outputs keep their order under it. No lock of a replica is held while records
 //! are read for a follower, while the disk syncs, or while records of a leader are checked.
@@ -30,12 +31,16 @@ mod outbox;
 mod place;
 mod progress;
 mod questions;
+mod readers;
+mod reading;
 mod reports;
 mod scrubbing;
 mod shard;
 mod shards;
 mod shortening;
 mod timer;
+#[cfg(test)]
+mod told_follower;
 mod traffic;
 mod upkeep;
 mod working;

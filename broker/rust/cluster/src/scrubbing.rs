@@ -142,6 +142,18 @@ impl Shard {
         });
     }
 
+    /// Takes a corrupt record of a log, by its number, that a reader of a stream found: as a check does, on a thread for disks. Streams of
+    /// this log are not read any more. Errors of other kinds change nothing.
+    pub(crate) fn take_corrupt(&self, log: u64, error: &LogError) {
+        let LogError::Corrupt { path, at, why } = error else { return };
+        let Some(file) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { return };
+        self.readers.refuse(log, &error.to_string());
+        let found = CorruptAt { file, at: *at, error: LogError::Corrupt { path: path.clone(), at: *at, why: *why } };
+        self.soon(move |shard| {
+            shard.working.on(log, || shard.take_unreadable(&found));
+        });
+    }
+
     /// Whether another replica is in sync, as far as this one knows.
     pub(crate) fn has_other_copy(&self) -> bool {
         let me = self.replica();

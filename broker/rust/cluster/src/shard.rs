@@ -25,6 +25,7 @@ use crate::missed::Missed;
 use crate::outbox::Outboxes;
 use crate::place::{Led, Place, Term, take_back};
 use crate::questions::{Asking, Question, QuestionKind, ShardId};
+use crate::readers::Readers;
 use crate::working::Working;
 
 /// Records of a frame, unless one record alone is larger.
@@ -111,6 +112,7 @@ pub struct Shard {
     /// Whether a thread is about to pass on what its queues appended.
     pub(crate) flush_waits: AtomicBool,
     pub(crate) copies: Copies,
+    pub(crate) readers: Readers,
     /// Numbers the copies that this replica gives.
     pub(crate) copied: AtomicU64,
     pub(crate) shared: Arc<Shared>,
@@ -145,6 +147,7 @@ impl Shard {
             working: Working::default(),
             flush_waits: AtomicBool::new(false),
             copies: Copies::default(),
+            readers: Readers::default(),
             copied: AtomicU64::new(0),
             shared,
             this: Weak::clone(this),
@@ -291,6 +294,7 @@ impl Shard {
         // Followers that keep up have them by now, and thousands of shards would hold much.
         lock(&self.last_read).forget();
         self.step(Input::Tick);
+        self.look_after_readers();
         self.tick_copies();
     }
 
@@ -340,6 +344,7 @@ impl Shard {
             Output::Change { change, base, record } => self.ask(QuestionKind::Change { change, base, record }),
             Output::Committed(below) => {
                 term.into_iter().for_each(|term| term.hear_committed(below));
+                self.readers.wake();
                 if self.contents == Contents::Entries {
                     shared.events.committed(&self.id, below);
                 }
@@ -347,6 +352,9 @@ impl Shard {
             Output::Ended { publish, how } => shared.events.ended(&self.id, publish, how),
             Output::Role(role) => {
                 term.into_iter().for_each(|term| term.hear_role(role));
+                if let Role::Halted(_) = role {
+                    self.readers.end_all("the replica of this broker has halted");
+                }
                 shared.events.role(&self.id, role);
             }
             Output::Failed(error) => {
@@ -371,6 +379,7 @@ impl Shard {
         let closed = guard.take();
         drop(guard);
         drop(closed);
+        self.readers.close("the replica of this broker is closed");
     }
 }
 
