@@ -1,7 +1,7 @@
 """The way to the leader of the `meta` shard, over the connections between brokers, and the answers of this broker."""
 
 import struct
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Final, Protocol
 
 from penstock.cluster.calls import CALL_BYTES_MAX, Calls, Handler, LostCallError, NotCarriedOutError
@@ -17,6 +17,7 @@ _EPOCH: Final = struct.Struct("<Q")
 REQUEST_BYTES_MAX: Final = CALL_BYTES_MAX - _EPOCH.size
 
 
+@unique
 class Method(IntEnum):
     REQUEST = 1
     """The epoch of the leader that is asked, in 8 bytes, and a request: `commands.Request`; a response."""
@@ -40,7 +41,7 @@ class Method(IntEnum):
     """Positions and checksums of a shard's records, from one position in 8 bytes up to another: see `comparisons`."""
     DIFFERENCES = 11
     """Replicas of the asked broker that differ: `shard_calls.DifferencesQuestion`, and its answer."""
-    TOTALS = 11
+    TOTALS = 12
     """The messages in virtual hosts that the asked broker leads: `shard_calls.TotalsQuestion`, and its answer."""
 
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use penstock_replica::BrokerId;
 
 use crate::lock::lock;
-use crate::shard::Events;
 
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
@@ -16,15 +15,15 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Missed(Mutex<BTreeMap<BrokerId, Instant>>);
 
 impl Missed {
-    pub fn say(&self, events: &dyn Events, broker: BrokerId, error: &std::io::Error) {
+    /// What is to be said of a relay that could not be made; `None` where that was said before.
+    pub fn sentence(&self, broker: BrokerId, error: &std::io::Error) -> Option<String> {
         let mut said = lock(&self.0);
         said.retain(|_, at| at.elapsed() < SAID_EVERY);
         if said.contains_key(&broker) {
-            return;
+            return None;
         }
         said.insert(broker, Instant::now());
-        drop(said);
         let text = "clients are not relayed there, and are told to connect to it themselves";
-        events.noticed(&format!("broker {broker} takes no relay: {error}; {text}"));
+        Some(format!("broker {broker} takes no relay: {error}; {text}"))
     }
 }

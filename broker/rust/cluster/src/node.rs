@@ -151,7 +151,10 @@ impl Node {
         let (shared, opening) = (Arc::clone(&self.shared), self.shared.peers.get()?.relay(broker, client));
         Some(async move {
             let opened = opening.await;
-            opened.inspect_err(|error| shared.missed.say(shared.events.as_ref(), broker, error))
+            opened.inspect_err(|error| {
+                let sentence = shared.missed.sentence(broker, error);
+                sentence.into_iter().for_each(|sentence| shared.events.noticed(&sentence));
+            })
         })
     }
 
