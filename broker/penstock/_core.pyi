@@ -709,7 +709,10 @@ class OpenRead:
     partition: str
     group: str
     single_active: bool
-    def __new__(cls, *, vhost: str, partition: str, group: str, single_active: bool = False) -> Self: ...
+    from_replica: bool
+    def __new__(
+        cls, *, vhost: str, partition: str, group: str, single_active: bool = False, from_replica: bool = False
+    ) -> Self: ...
 
 @final
 class OpenGet:
@@ -951,8 +954,13 @@ class Call:
     connection: int
     again: bool
     def answer(self, payload: bytes) -> None: ...
-    def admit(self, vhost: str, queue_id: int = 0, user: str = ..., by_key: bool = False) -> None:
-        """Admit the user. `by_key` says that each routing key of an exchange has to be permitted besides."""
+    def admit(
+        self, vhost: str, queue_id: int = 0, user: str = ..., by_key: bool = False, replica: Replica | None = None
+    ) -> None:
+        """Admit the user. `by_key` says that each routing key of an exchange has to be permitted besides.
+
+        With a `replica` the stream is read from it, though another broker leads.
+        """
     def found_leader(self, leader: str | None = None) -> None:
         """Answer with the broker that leads; None when the client is to be served here."""
     def permit_keys(self, permitted: Sequence[bool]) -> None:
@@ -1359,6 +1367,10 @@ class Replica:
 
         The first 8 bytes are the position, little-endian, up to which the list has everything that is there; `after` itself at the end.
         """
+    def may_be_read(self) -> bool:
+        """Return whether streams may be read here: it is in sync, and has heard its leader lately."""
+    def end_readers(self, queue_id: int, reason: str) -> None:
+        """End the readers of a stream that was deleted."""
     def place(self, brokers: Sequence[int]) -> None:
         """Say which brokers are to have a replica. While this one leads, it brings in those that lack one, and takes the others out.
 
@@ -1600,10 +1612,11 @@ class Reader:
     """A read stream of one partition that connects again (with back-off) after a broken connection.
 
     It continues behind the last message that came. `start` is a serialised penstock.v1.Start, `credit` how many responses
-    may be under way or wait, and `read_properties` as for a Consumer.
+    may be under way or wait, and `read_properties` as for a Consumer. With `from_replica` it reads at the channel's targets,
+    whichever broker leads.
     """
 
-    def __new__(cls, channel: Channel, vhost: str, partition: str, *, start: bytes, end: int | None, credit: int, group: str, single_active: bool, reconnect: bool, read_properties: Callable[[bytes | None], Any]) -> Self: ...
+    def __new__(cls, channel: Channel, vhost: str, partition: str, *, start: bytes, end: int | None, credit: int, group: str, single_active: bool, reconnect: bool, read_properties: Callable[[bytes | None], Any], from_replica: bool = False) -> Self: ...
     partition: str
     wake_fd: int
     is_active: bool

@@ -297,7 +297,10 @@ class FakeCall:
     def admit_stage(self, vhost: str, queue_id: int, user: str, *, exchange: str, routing_key: str) -> None:
         self.result.set_result(("stage", vhost, queue_id, user, exchange, routing_key))
 
-    def admit(self, vhost: str, queue_id: int = 0, user: str = "", by_key: bool = False) -> None:
+    def admit(
+        self, vhost: str, queue_id: int = 0, user: str = "", by_key: bool = False, replica: object = None
+    ) -> None:
+        assert replica is None, "the only broker has no replicas"
         self.user, self.by_key = user, by_key
         self.result.set_result(("admit", vhost, queue_id))
 

@@ -70,9 +70,11 @@ class PlainClient:
         call.send(messaging_pb2.ConsumeRequest(open={"queue": queue}))
         return call
 
-    def reading(self, stream: str) -> "Call":
+    def reading(self, stream: str, **fields: Any) -> "Call":
+        """Begin to read a stream from its first message on; `fields` are further ones of `ReadOpen`."""
         call = Call(self, self.streams.Read)
-        call.send(streams_pb2.ReadRequest(open={"partition": stream, "start": {"place": streams_pb2.PLACE_FIRST}}))
+        opening = {"partition": stream, "start": {"place": streams_pb2.PLACE_FIRST}, **fields}
+        call.send(streams_pb2.ReadRequest(open=opening))
         return call
 
 

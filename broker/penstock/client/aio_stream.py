@@ -61,10 +61,11 @@ class AsyncStream(AsyncStreamVerbs):
         single_active: bool = False,
         auto_store: bool = False,
         idle_timeout: float | None = None,
+        from_replica: bool = False,
     ) -> AsyncStreamReader:
         """Return the messages as they come, for `async for`. The arguments are those of `Stream.read`."""
         limits = ReadingLimits(count, idle_timeout, auto_store)
-        wanted = stream_calls.Reading(from_, until, group, single_active)
+        wanted = stream_calls.Reading(from_, until, group, single_active, from_replica)
 
         async def open_ports() -> Sequence[ReaderPort]:
             plan = await self._host.run(stream_calls.plan_reading(self._host.vhost, self.name, wanted, now_ms()))

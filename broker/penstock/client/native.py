@@ -102,6 +102,7 @@ class NativeTransport:
             single_active=options.single_active,
             reconnect=options.reconnect,
             read_properties=read_properties,
+            from_replica=options.from_replica,
         )
         # As with a Delivery.
         return cast(ReaderPort, reader)

@@ -62,36 +62,37 @@ class PureTransport:
     def __init__(self, address: Address, options: TransportOptions) -> None:
         self._vhost = address.vhost
         self._channels = _Channels(address, options)
-        # Protects `_following`.
-        self._lock = Lock()
-        self._following = Following(address.targets, address.follows)
         self._metadata = (("authorization", address.authorization),)
+        self._given = address.targets
+        self._route = _Route(self._channels, Following(self._given, address.follows), self._metadata)
         self._ports: WeakSet[PurePublisher | PureReader | PureConsumer] = WeakSet()
         self._closed = Event()
 
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         """Make a call; where a broker refuses it because it does not lead, again at the leader, within the time."""
         deadline = monotonic() + timeout_ms / 1_000
-        tries = _Tries(self._following.given, deadline)
+        tries = _Tries(self._route.following.given, deadline)
         # The state for another virtual host than the connection's: it is of this call alone.
         other: Following | None = None
         while True:
-            following = other or self._following
+            following = other or self._route.following
             target = following.current
             try:
                 answer, leader = self._unary(following, method, payload, deadline)
             except StatusError as status:
                 hint = hint_in(*status.args)
                 if other is None and (hint is None or hint.vhost == self._vhost):
-                    self._move(target, status, hint)
+                    self._route.move(target, status, hint)
                 else:
-                    step = ended(other or self._following, target, status.args[0], hint, is_unsent=is_unsent(status))
+                    step = ended(
+                        other or self._route.following, target, status.args[0], hint, is_unsent=is_unsent(status)
+                    )
                     other, status.wait = step
-                tries.failed(target, status, hint if self._following.follows else None)
+                tries.failed(target, status, hint if self._route.following.follows else None)
                 if self._closed.wait(tries.seconds_until_next(status)):
                     raise
             else:
-                self._answered(target, leader)
+                self._route.answered(target, leader)
                 return answer
 
     def _unary(self, following: Following, method: str, payload: bytes, deadline: float) -> tuple[bytes, str]:
@@ -112,10 +113,7 @@ class PureTransport:
 
     def open(self, method: str, requests: Iterator[bytes]) -> Stream:
         """Open a stream. One that fails is opened anew by its owner, where the state says then."""
-        following = self._following
-        target, metadata = following.current, self._metadata + following.headers
-        call = self._channels.at(target).stream_stream(method)(requests, metadata=metadata)
-        return _GrpcStream(call, partial(self._answered, target), partial(self._move_on, target))
+        return self._route.open(method, requests)
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
         port = PurePublisher(self, options, Backoff(random))
@@ -123,7 +121,8 @@ class PureTransport:
         return port
 
     def reader(self, options: ReaderOptions) -> ReaderPort:
-        port = PureReader(self, options, Backoff(random))
+        given = _Route(self._channels, Following(self._given, follows=False), self._metadata)
+        port = PureReader(given if options.from_replica else self, options, Backoff(random))
         self._ports.add(port)
         return port
 
@@ -139,19 +138,36 @@ class PureTransport:
             port.abandon()
         self._channels.close()
 
-    def _answered(self, target: str, leader: str) -> None:
-        if answered(self._following, target, leader) is not self._following:
+
+class _Route:
+    """Where calls go next, for the calls that have it in common; it opens their streams there."""
+
+    def __init__(self, channels: "_Channels", following: Following, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._channels = channels
+        self._metadata = metadata
+        # Protects `following`.
+        self._lock = Lock()
+        self.following = following
+
+    def open(self, method: str, requests: Iterator[bytes]) -> Stream:
+        following = self.following
+        target, metadata = following.current, self._metadata + following.headers
+        call = self._channels.at(target).stream_stream(method)(requests, metadata=metadata)
+        return _GrpcStream(call, partial(self.answered, target), partial(self._move_on, target))
+
+    def answered(self, target: str, leader: str) -> None:
+        if answered(self.following, target, leader) is not self.following:
             with self._lock:
-                self._following = answered(self._following, target, leader)
+                self.following = answered(self.following, target, leader)
 
-    def _move_on(self, target: str, status: StatusError) -> None:
-        self._move(target, status, hint_in(*status.args))
-
-    def _move(self, target: str, status: StatusError, hint: Hint | None) -> None:
+    def move(self, target: str, status: StatusError, hint: Hint | None) -> None:
         """Go to where the next attempt is made after a call at `target` ended with `status`, which says when it is."""
         with self._lock:
             code, unsent = status.args[0], is_unsent(status)
-            self._following, status.wait = ended(self._following, target, code, hint, is_unsent=unsent)
+            self.following, status.wait = ended(self.following, target, code, hint, is_unsent=unsent)
+
+    def _move_on(self, target: str, status: StatusError) -> None:
+        self.move(target, status, hint_in(*status.args))
 
 
 class _Tries:

@@ -191,6 +191,7 @@ class PureReader:
             credit=max(1, options.credit - len(self._arrived)),
             group=options.group,
             single_active=options.single_active,
+            from_replica=options.from_replica,
         )
         if self._next is None:
             opening.start.ParseFromString(options.start)

@@ -67,14 +67,17 @@ class Stream(StreamVerbs):
         single_active: bool = False,
         auto_store: bool = False,
         idle_timeout: float | None = None,
+        from_replica: bool = False,
     ) -> StreamReader:
         """Return the messages as they come, to iterate over: all partitions together, each in its order.
 
         `from_` is first, last, next, an offset, -N, a datetime or an age such as '1h'; `until` an offset, 'next' or a
-        datetime. `idle_timeout` seconds without a message end the iteration.
+        datetime. `idle_timeout` seconds without a message end the iteration. `from_replica` reads at the addresses of
+        this connection, from a broker's replica that may be a little behind the leader. A group is
+        read at the leader all the same.
         """
         limits = ReadingLimits(count, idle_timeout, auto_store)
-        wanted = stream_calls.Reading(from_, until, group, single_active)
+        wanted = stream_calls.Reading(from_, until, group, single_active, from_replica)
         plan = self._host.run(stream_calls.plan_reading(self._host.vhost, self.name, wanted, now_ms()))
         ports = [self._host.open_reader(options) for options in plan]
         reader = StreamReader(ports, self._host.rpc_error, limits, lambda *where: self._store(group, *where))

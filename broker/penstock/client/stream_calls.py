@@ -49,6 +49,7 @@ class Reading:
     until: Place | None = None
     group: str = ""
     single_active: bool = False
+    from_replica: bool = False
 
 
 def stream_arguments(
@@ -173,7 +174,9 @@ def plan_reading(vhost: str, stream: str, reading: Reading, now_ms: int) -> Step
     ends = ends_of(reading.until, partitions)
     return [
         ReaderOptions(
-            vhost, each.partition, start.SerializeToString(), end, CREDIT, reading.group, reading.single_active
+            *(vhost, each.partition, start.SerializeToString(), end, CREDIT, reading.group, reading.single_active),
+            # The offsets of a group are stored by the leader.
+            from_replica=reading.from_replica and not reading.group,
         )
         for each, end in zip(partitions, ends, strict=True)
     ]

@@ -124,6 +124,8 @@ class ReaderOptions:
     group: str = ""
     single_active: bool = False
     reconnect: bool = True
+    from_replica: bool = False
+    """It reads at the given addresses, whichever broker leads."""
 
 
 class PublisherPort(Protocol):

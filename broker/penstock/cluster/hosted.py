@@ -105,6 +105,14 @@ class HostedReplica:
         """Return a list of committed records of one segment from a position on. Raises StorageError."""
         return await asyncio.to_thread(self._native.list_checksums, after, until)
 
+    async def readable(self) -> Replica | None:
+        """Return the replica for readers of its streams; None where it may not be read."""
+        return self._native if await asyncio.to_thread(self._native.may_be_read) else None
+
+    def end_readers(self, queue: int, reason: str) -> None:
+        """End the readers of a stream that was deleted."""
+        self._native.end_readers(queue, reason)
+
     async def begin_backup(self) -> ReplicaBackup:
         """Fix a copy of what is committed, as far as this replica knows. Raises StorageError."""
         return await asyncio.to_thread(self._native.begin_backup)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from penstock.identity import Tag
 from penstock.model.errors import AccessRefusedError, Thing
 from penstock.model.names import QueueId, VhostName, exchange_name, existing_queue_name, vhost_name
+from penstock.native import Replica
 from penstock.services.connections import Connection, Connections
 from penstock.services.principal import Principal
 from penstock.services.token_sessions import TokenSessions
@@ -22,11 +23,12 @@ NO_QUEUE = QueueId(0)
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`by_key`: each routing key has to be asked for besides."""
+    """`by_key`: each routing key has to be asked for besides. `replica`: the stream is read there."""
 
     vhost: VhostName
     queue_id: QueueId = NO_QUEUE
     by_key: bool = False
+    replica: Replica | None = None
 
 
 class AdmissionVerbs:
@@ -127,6 +129,19 @@ class AdmissionVerbs:
         queue_id = await found.streams.admit_read(rights, name, group, single_active=single_active)
         self._entered(principal, found, again=again)
         return Admission(found.name, queue_id)
+
+    @reading
+    async def open_reader_of_replica(
+        self, principal: Principal, vhost: str, partition: str, *, again: bool = False
+    ) -> Admission | None:
+        """Admit a reader to this broker's replica of a partition; None where it is to be read at the leader."""
+        found = self._vhosts.get(vhost_name(vhost))
+        rights, name = principal.in_vhost(found.name), existing_queue_name(partition)
+        readable = await found.streams.admit_read_of_replica(rights, name, again=again)
+        if readable is None:
+            return None
+        self._entered(principal, found, again=again)
+        return Admission(found.name, readable.queue_id, replica=readable.replica)
 
     @reading
     async def watch_streams(self, principal: Principal, vhost: str, *, again: bool = False) -> Admission:

@@ -31,7 +31,7 @@ class ReadRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ReadOpen, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ...) -> None: ...
 
 class ReadOpen(_message.Message):
-    __slots__ = ("vhost", "partition", "start", "end", "credit", "group", "single_active")
+    __slots__ = ("vhost", "partition", "start", "end", "credit", "group", "single_active", "from_replica")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class ReadOpen(_message.Message):
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SINGLE_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    FROM_REPLICA_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     partition: str
     start: Start
@@ -46,7 +47,8 @@ class ReadOpen(_message.Message):
     credit: int
     group: str
     single_active: bool
-    def __init__(self, vhost: _Optional[str] = ..., partition: _Optional[str] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., end: _Optional[int] = ..., credit: _Optional[int] = ..., group: _Optional[str] = ..., single_active: bool = ...) -> None: ...
+    from_replica: bool
+    def __init__(self, vhost: _Optional[str] = ..., partition: _Optional[str] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., end: _Optional[int] = ..., credit: _Optional[int] = ..., group: _Optional[str] = ..., single_active: bool = ..., from_replica: bool = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("place", "offset", "timestamp_ms", "last_count")

@@ -123,6 +123,10 @@ class Owner:
         """Return what `look` returns, for a client that wants to move messages."""
         return await self.read(look)
 
+    async def find_replica(self, shard: int) -> None:
+        """There is no other broker."""
+        del shard
+
     async def other_leader(self, unreachable: str) -> None:
         """There is no other broker."""
         del unreachable

@@ -15,7 +15,7 @@ from penstock.metadata.effects import Entry
 from penstock.model.errors import StoppedError
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import Access
-from penstock.native import QueueCounts, Shard
+from penstock.native import QueueCounts, Replica, Shard
 from penstock.storage.backup import ClosableLog
 from penstock.vhost.batches import Outcome
 
@@ -142,6 +142,10 @@ class VhostOwner(Protocol):
 
     async def read_delivering(self, look: Callable[[], T], /) -> T:
         """Do the same for a client that is answered with the messages that there are: they can be delivered then."""
+        ...
+
+    async def find_replica(self, shard: int, /) -> Replica | None:
+        """Return this broker's replica of a shard, if streams may be read from it. None where this broker leads."""
         ...
 
     async def other_leader(self, unreachable: str, /) -> str | None:

@@ -17,10 +17,10 @@ from penstock.metadata.commands import DeclareStream, DeleteStream
 from penstock.metadata.effects import StreamDeclared
 from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments
-from penstock.model.errors import AccessRefusedError, InvalidArgumentError, Thing
+from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, Thing
 from penstock.model.names import QueueId, QueueName, check_name, is_reserved
 from penstock.model.records import X_QUEUE_TYPE, Access, Queue
-from penstock.native import GroupState, ProducerSequences, ProducerState, Shard, StreamState
+from penstock.native import GroupState, ProducerSequences, ProducerState, Replica, Shard, StreamState
 from penstock.vhost.ports import VhostOwner
 from penstock.vhost.rights import Rights
 
@@ -62,6 +62,13 @@ class StreamPart(NamedTuple):
     stream: str
     status: PartitionStatus
     partition_count: int | None = None
+
+
+class ReadablePartition(NamedTuple):
+    """A partition by the engine's number, and the replica to read it from; None for a reader that is open already."""
+
+    queue_id: QueueId
+    replica: Replica | None
 
 
 class GroupStatus(NamedTuple):
@@ -187,6 +194,21 @@ class Streams:
                 field="group",
             )
         return await self._owner.read_serving(lambda: rules.stream_queue(self._topology, partition).id)
+
+    async def admit_read_of_replica(
+        self, rights: Rights, partition: QueueName, *, again: bool
+    ) -> ReadablePartition | None:
+        """Authorize a reader without a group; return None where this broker leads, or has no replica to read from.
+
+        With `again` the reader is open already, here or at the leader: what it needs of a replica is not asked again.
+        """
+        rights.require(Access.READ, self._queue(partition))
+        try:
+            queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
+        except NotFoundError:  # the leader may know it already
+            return None
+        replica = None if again else await self._owner.find_replica(queue.shard)
+        return ReadablePartition(queue.id, replica) if again or replica is not None else None
 
     # ------------------------------------------------------------ groups and producers
 

@@ -122,6 +122,14 @@ def test_a_reading_ends_where_it_was_told_for_each_partition(transport: FakeTran
     assert all(one.is_closed for one in transport.readers)
 
 
+def test_a_reading_asks_for_replicas_unless_it_has_a_group(transport: FakeTransport) -> None:
+    with connect_to(transport) as connection:
+        for options in ({}, {"from_replica": True}, {"from_replica": True, "group": "g"}):
+            connection.stream("clicks").read(**options).close()
+
+    assert [one.options.from_replica for one in transport.readers] == [False] * 2 + [True] * 2 + [False] * 2
+
+
 def test_partitions_are_read_together_each_in_its_order_until_all_are_finished(transport: FakeTransport) -> None:
     with connect_to(transport) as connection:
         reader = connection.stream("clicks").read(until="next")

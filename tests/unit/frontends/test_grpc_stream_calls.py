@@ -179,6 +179,9 @@ def test_readers_are_admitted_to_what_they_may_read():
         assert (await read(world, partition="closed", single_active=True))[1] == INVALID_ARGUMENT
         assert (await read(world, partition="closed", group="g" * 256))[1] == INVALID_ARGUMENT
         assert (await read(world, partition="closed", group="g", single_active=True))[0] == "admit"
+        of_replica = OpenRead(vhost="", partition="open.events", group="", from_replica=True)
+        found = await world.ask(FakeCall(of_replica, authorization=basic("reader")))
+        assert found == ("admit", "/", 2), "the only broker leads"
 
     play(scenario)
 

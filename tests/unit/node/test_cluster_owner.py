@@ -22,7 +22,7 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import X_DEDICATED
-from penstock.native import QueueCounts, ReplicaBackup, Shard
+from penstock.native import QueueCounts, Replica, ReplicaBackup, Shard
 from penstock.node.in_cluster import owner
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
@@ -98,6 +98,10 @@ class FakePlace:
 
     def __init__(self, leader: BrokerName | None = None) -> None:
         self.leads = leader
+        self.replica = cast(Replica, object())
+
+    async def readable_replica(self, shard: int) -> Replica | None:
+        return self.replica if shard == 0 else None
 
     def leader(self) -> BrokerName | None:
         return self.leads
@@ -467,6 +471,26 @@ def test_the_leader_purges_a_queue() -> None:
         world.shard.counts[ORDERS] = QueueCounts(ready_count=3)
 
         assert (await world.owner.submit(PurgeQueue(ORDERS, SOMEBODY))).dropped_count == 3
+
+    run(scenario())
+
+
+def test_streams_are_read_from_a_replica_where_this_broker_does_not_lead() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+        assert await world.owner.find_replica(0) is world.place.replica
+        assert await world.owner.find_replica(1) is None, "there is no such replica"
+        world.place.leads = None
+        assert await world.owner.find_replica(0) is world.place.replica, "none is known to lead"
+
+        world.place.leads = ME
+        assert await world.owner.find_replica(0) is None, "it is about to lead"
+        await world.lead()
+        assert await world.owner.find_replica(0) is None
+        await world.owner.close("it was deleted")
+
+        with pytest.raises(StoppedError):
+            await world.owner.find_replica(0)
 
     run(scenario())
 

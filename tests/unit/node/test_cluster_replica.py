@@ -50,6 +50,11 @@ class FakeReplica:
         self.changed = asyncio.Event()
         self.heard: Callable[[], None] = lambda: None
         self.led_count = 0
+        self.ended: list[tuple[int, str]] = []
+        """The streams whose readers were ended, and why."""
+
+    def end_readers(self, queue: int, reason: str) -> None:
+        self.ended.append((queue, reason))
 
     def change(self) -> None:
         self.changed.set()
@@ -131,6 +136,7 @@ def test_another_broker_leads_when_the_queues_of_this_one_take_no_change(tmp_pat
 
         replica.take([DropQueue(QueueId(7), QueueName("orders"))])
 
+        assert host.replica.ended == [(7, "queue 'orders' was deleted")]
         await host.has_resigned.wait()
         assert replica.fault == "vhost 'shop' is not stored; free some space"
         with pytest.raises(NotLedError):

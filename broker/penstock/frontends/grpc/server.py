@@ -91,7 +91,8 @@ class GrpcProtocol:
             case _:
                 assert not isinstance(question, TopologyRequest), "the listener for gRPC has unary methods for that"
                 admission = await admit(services, principal, question, again=call.again)
-                call.admit(admission.vhost, admission.queue_id, principal.name, admission.by_key)
+                admitted = (admission.vhost, admission.queue_id, principal.name, admission.by_key)
+                call.admit(*admitted, admission.replica)
 
 
 def _refuse(call: Call, refusal: Refusal) -> None:

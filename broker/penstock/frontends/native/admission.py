@@ -36,7 +36,11 @@ async def admit(services: Services, principal: Principal, question: Admittable, 
             return await admission.get(principal, vhost, queue, again=again)
         case OpenSettle(queue=queue):
             return await admission.settle(principal, vhost, queue)
-        case OpenRead(partition=partition, group=group, single_active=single_active):
+        case OpenRead(partition=partition, group=group, single_active=single_active, from_replica=from_replica):
+            if from_replica and not group:
+                found = await admission.open_reader_of_replica(principal, vhost, partition, again=again)
+                if found is not None:
+                    return found
             return await admission.open_reader(
                 principal, vhost, partition, group=group, single_active=single_active, again=again
             )

@@ -27,7 +27,7 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, QueueName
 from penstock.model.records import Queue
-from penstock.native import QueueCounts, Shard, VhostCounts
+from penstock.native import QueueCounts, Replica, Shard, VhostCounts
 from penstock.node.in_cluster.metadata import CLEANING, Metadata
 from penstock.node.in_cluster.shared_question import SharedQuestion
 from penstock.node.in_cluster.term import Term
@@ -61,6 +61,9 @@ class LeaderPlace(Protocol):
     @property
     def fault(self) -> str | None:
         """Why this broker's replica takes no more part, or None."""
+
+    async def readable_replica(self, shard: int) -> Replica | None:
+        """Return this broker's replica of a shard, if streams may be read from it."""
 
     async def begin_backup(self) -> ClosableLog:
         """Fix a copy of the logs with all that was confirmed before. Raises PreconditionFailedError, StorageError."""
@@ -289,6 +292,13 @@ class ClusterOwner:
         self._check_open()
         await self._serving(delivers=True)
         return await self.read_serving(look)
+
+    async def find_replica(self, shard: int) -> Replica | None:
+        """Return this broker's replica of a shard, if streams may be read from it. None where this broker leads."""
+        self._check_open()
+        if self._term is not None or self._place.leader() == self._metadata.me:
+            return None
+        return await self._place.readable_replica(shard)
 
     async def other_leader(self, unreachable: str) -> BrokerName | None:
         """Return the other broker that leads; None where this one does, or none is known after a while.

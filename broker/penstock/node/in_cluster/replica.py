@@ -22,10 +22,10 @@ from penstock.cluster.shard_calls import HandOver
 from penstock.kit.clock import Clock, SystemClock
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
-from penstock.metadata.effects import Change
+from penstock.metadata.effects import Change, DropQueue
 from penstock.model.errors import FaultError, NotLedError
 from penstock.model.names import VhostName
-from penstock.native import ReplicaRole, Shard
+from penstock.native import Replica, ReplicaRole, Shard
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.remote_leader import RemoteLeader
@@ -105,6 +105,11 @@ class VhostReplica:
         others = (broker for broker in self._brokers if self._host.is_connected(broker))
         return None if self._me in self._brokers else next(others, None)
 
+    async def readable_replica(self, shard: int) -> Replica | None:
+        """Return the replica of a shard, if streams may be read from it."""
+        hosted = self._shards[shard].hosted if shard < len(self._shards) else None
+        return None if hosted is None else await hosted.readable()
+
     async def find_leader(self) -> BrokerName | None:
         """Return the broker that leads, also where there is no replica; None while none is known that is connected.
 
@@ -134,9 +139,17 @@ class VhostReplica:
         self._changed.set()
 
     def take(self, changes: Sequence[Change]) -> None:
-        """Pass changes of the topology to the queues, if this broker leads."""
+        """Pass changes of the topology to the queues, if this broker leads, and to the readers of its replicas."""
         if self._term is not None:
             self._term.put(changes)
+        for change in changes:
+            if isinstance(change, DropQueue):
+                self._end_readers(change)
+
+    def _end_readers(self, dropped: DropQueue) -> None:
+        for shard in self._shards:
+            if shard.hosted is not None:
+                shard.hosted.end_readers(dropped.id, f"queue '{dropped.name}' was deleted")
 
     async def opened(self) -> None:
         """Return when the logs are open, or cannot be opened."""

@@ -21,7 +21,7 @@ use tonic::{Code, ConnectError, Request, Status, Streaming};
 use crate::back_off::BackOff;
 use crate::codec::BytesCodec;
 use crate::error::RpcError;
-use crate::following::{End, Following, Wait, is_target};
+use crate::following::{End, Following, is_target};
 use crate::lock::lock;
 use crate::runtime;
 
@@ -89,11 +89,14 @@ impl ChannelTls {
     }
 }
 
+/// Where calls go next, for the calls that have it in common.
+pub(crate) type Route = Arc<Mutex<Following>>;
+
 #[derive(Debug)]
 pub struct Channel {
     /// `None` once it is closed.
     connections: Mutex<Option<Connections>>,
-    following: Mutex<Following>,
+    route: Route,
     /// The virtual host whose leader the channel stays with.
     vhost: String,
     authorization: MetadataValue<Ascii>,
@@ -158,7 +161,7 @@ impl Channel {
         let _entered = runtime.enter();
         Ok(Self {
             connections: Mutex::new(Some(Connections::new(settings)?)),
-            following: Mutex::new(Following::new(settings.targets.clone(), settings.follows)),
+            route: Arc::new(Mutex::new(Following::new(settings.targets.clone(), settings.follows))),
             vhost: settings.vhost.clone(),
             authorization,
             message_bytes_max: settings.message_bytes_max,
@@ -194,7 +197,7 @@ impl Channel {
         loop {
             let (target, wants_refusals) = match &other {
                 Some(other) => (other.current().to_owned(), other.wants_refusals()),
-                None => self.current(),
+                None => current(&self.route),
             };
             let mut grpc = self.grpc(&target)?;
             ready(&mut grpc).await?;
@@ -202,24 +205,24 @@ impl Channel {
             request.set_timeout(until.saturating_duration_since(Instant::now()));
             let status = match grpc.unary(request, path.clone(), BytesCodec).await {
                 Ok(response) => {
-                    self.ended(&target, answered(response.metadata()));
+                    lock(&self.route).ended(&target, answered(response.metadata()));
                     return Ok(response.into_inner());
                 }
                 Err(status) => status,
             };
             let failure = Failure::of(status);
             if other.is_none() && failure.hint.as_ref().is_some_and(|hint| hint.vhost != self.vhost) {
-                other = Some(lock(&self.following).clone());
+                other = Some(lock(&self.route).clone());
             }
             let Failure { mut error, hint, is_unsent } = failure;
             error.wait = match &mut other {
                 Some(other) => other.ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
-                None => self.ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
+                None => lock(&self.route).ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
             };
-            if hint.is_some() && lock(&self.following).follows() {
+            if hint.is_some() && lock(&self.route).follows() {
                 unreached.clear();
             } else {
-                unreached.add(target, error.clone(), is_unsent, lock(&self.following).given())?;
+                unreached.add(target, error.clone(), is_unsent, lock(&self.route).given())?;
                 continue;
             }
             let pause = back_off.after(error.wait);
@@ -236,17 +239,35 @@ impl Channel {
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
-        let (target, wants_refusals) = self.current();
+        self.stream_by(&self.route, method, requests).await
+    }
+
+    /// The same by another route.
+    pub(crate) async fn stream_by<S>(
+        &self,
+        route: &Route,
+        method: &'static str,
+        requests: S,
+    ) -> Result<Responses, RpcError>
+    where
+        S: Stream<Item = Bytes> + Send + 'static,
+    {
+        let (target, wants_refusals) = current(route);
         let mut grpc = self.grpc(&target)?;
         ready(&mut grpc).await?;
         let path = PathAndQuery::from_static(method);
         match grpc.streaming(self.authorized(requests, wants_refusals), path, BytesCodec).await {
             Ok(answer) => {
                 let (headers, responses, _) = answer.into_parts();
-                Ok(Responses { responses, channel: Arc::clone(self), target, unanswered: Some(headers) })
+                Ok(Responses { responses, route: Arc::clone(route), target, unanswered: Some(headers) })
             }
-            Err(status) => Err(self.failed(&target, status)),
+            Err(status) => Err(failed(route, &target, status)),
         }
+    }
+
+    /// A route by the given targets alone, whichever broker leads: one that does not lead answers from its replica, or relays the call.
+    pub(crate) fn given_route(&self) -> Route {
+        Arc::new(Mutex::new(Following::new(lock(&self.route).given().to_vec(), false)))
     }
 
     /// Makes a call that only the leader answers, and returns the target that is used then.
@@ -254,7 +275,7 @@ impl Channel {
         let call = self.unary(PathAndQuery::from_static(method), payload.into(), timeout);
         // Whatever it answers: without a leader, the streams get the error.
         let _ = tokio::time::timeout(timeout, call).await;
-        self.current().0
+        current(&self.route).0
     }
 
     pub(crate) fn message_bytes_max(&self) -> usize {
@@ -268,26 +289,6 @@ impl Channel {
 
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.connections).is_none()
-    }
-
-    /// The target in use, and whether calls there are to be refused where it does not lead.
-    fn current(&self) -> (String, bool) {
-        let following = lock(&self.following);
-        (following.current().to_owned(), following.wants_refusals())
-    }
-
-    fn ended(&self, target: &str, end: End<'_>) -> Wait {
-        lock(&self.following).ended(target, end)
-    }
-
-    /// Returns the error of a stream at a target, after the state has taken note of it.
-    fn failed(&self, target: &str, status: Status) -> RpcError {
-        let Failure { mut error, hint, is_unsent } = Failure::of(status);
-        error.wait = self.ended(target, end_of(&error, hint.as_ref(), is_unsent));
-        if is_unsent && lock(&self.following).given().len() > 1 {
-            error.message = format!("{target}: {}", error.message);
-        }
-        error
     }
 
     fn grpc(&self, target: &str) -> Result<Grpc<tonic::transport::Channel>, RpcError> {
@@ -307,10 +308,27 @@ impl Channel {
     }
 }
 
+/// The target in use, and whether calls there are to be refused where it does not lead.
+fn current(route: &Route) -> (String, bool) {
+    let following = lock(route);
+    (following.current().to_owned(), following.wants_refusals())
+}
+
+/// Returns the error of a stream at a target, after the route has taken note of it.
+fn failed(route: &Route, target: &str, status: Status) -> RpcError {
+    let Failure { mut error, hint, is_unsent } = Failure::of(status);
+    let mut following = lock(route);
+    error.wait = following.ended(target, end_of(&error, hint.as_ref(), is_unsent));
+    if is_unsent && following.given().len() > 1 {
+        error.message = format!("{target}: {}", error.message);
+    }
+    error
+}
+
 /// The responses of a stream, at a target.
 pub(crate) struct Responses {
     responses: Streaming<Bytes>,
-    channel: Arc<Channel>,
+    route: Route,
     target: String,
     /// The headers, until the first response.
     unanswered: Option<MetadataMap>,
@@ -321,18 +339,18 @@ impl Responses {
         match self.responses.message().await {
             Ok(Some(response)) => {
                 if let Some(headers) = self.unanswered.take() {
-                    self.channel.ended(&self.target, answered(&headers));
+                    lock(&self.route).ended(&self.target, answered(&headers));
                 }
                 Ok(Some(response))
             }
             Ok(None) => Ok(None),
-            Err(status) => Err(self.channel.failed(&self.target, status)),
+            Err(status) => Err(failed(&self.route, &self.target, status)),
         }
     }
 
     /// Returns the error for an answer in the stream that is as good as its end.
     pub(crate) fn given_up(&self, error: RpcError) -> RpcError {
-        let wait = self.channel.ended(&self.target, end_of(&error, None, false));
+        let wait = lock(&self.route).ended(&self.target, end_of(&error, None, false));
         RpcError { wait, ..error }
     }
 }

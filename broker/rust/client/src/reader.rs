@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tonic::Code;
 
 use crate::back_off::BackOff;
-use crate::channel::Channel;
+use crate::channel::{Channel, Route};
 use crate::delivery::Deliveries;
 use crate::error::RpcError;
 use crate::lock::lock;
@@ -41,6 +41,8 @@ pub struct ReaderSettings {
     pub credit: u32,
     pub group: String,
     pub single_active: bool,
+    /// It reads at the given targets, from a replica that may not lead.
+    pub from_replica: bool,
     pub reconnect: bool,
 }
 
@@ -53,6 +55,8 @@ pub struct Reader {
 #[derive(Debug)]
 struct Shared {
     channel: Arc<Channel>,
+    /// Of its own, where it reads from replicas.
+    route: Option<Route>,
     settings: ReaderSettings,
     state: Mutex<State>,
     wake: Wake,
@@ -122,7 +126,8 @@ impl Reader {
             is_closing: false,
             ended: None,
         };
-        let shared = Arc::new(Shared { channel, settings, state: Mutex::new(state), wake: Wake::new()? });
+        let route = settings.from_replica.then(|| channel.given_route());
+        let shared = Arc::new(Shared { channel, route, settings, state: Mutex::new(state), wake: Wake::new()? });
         let task = runtime::handle()?.spawn(run(Arc::clone(&shared))).abort_handle();
         Ok(Self { shared, task })
     }
@@ -310,6 +315,7 @@ impl Requests {
             credit: settings.credit.saturating_sub(waiting).max(1),
             group: &settings.group,
             single_active: settings.single_active,
+            from_replica: settings.from_replica,
         };
         let mut request = Vec::new();
         encode_read_open(&mut request, &open);
@@ -378,7 +384,11 @@ async fn run(shared: Arc<Shared>) {
 /// Runs one connection; returns why it ended.
 async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff) -> End {
     let requests = Requests { shared: Arc::clone(shared), connection, is_opened: false };
-    let mut responses = match shared.channel.stream(METHOD, requests).await {
+    let opened = match &shared.route {
+        Some(route) => shared.channel.stream_by(route, METHOD, requests).await,
+        None => shared.channel.stream(METHOD, requests).await,
+    };
+    let mut responses = match opened {
         Ok(responses) => responses,
         Err(error) => return error.into(),
     };

@@ -13,6 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn settings(start: Start) -> ReaderSettings {
     ReaderSettings {
+        from_replica: false,
         vhost: "/".to_owned(),
         partition: "s".to_owned(),
         start,

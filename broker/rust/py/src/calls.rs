@@ -13,13 +13,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::records::records;
+use crate::replica::PyReplica;
 
 records! {
     OpenPublish { vhost: String }
     PermitExchange { vhost: String, exchange: String }
     PermitUserId { vhost: String }
     OpenConsume { vhost: String, queue: String }
-    OpenRead { vhost: String, partition: String, group: String, single_active: bool = false }
+    OpenRead { vhost: String, partition: String, group: String, single_active: bool = false, from_replica: bool = false }
     OpenGet { vhost: String, queue: String }
     OpenSettle { vhost: String, queue: String }
     OpenStage { vhost: String, stage: String, stream: String, exchange: String, routing_key: String }
@@ -157,8 +158,8 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
             PermitKeys { vhost, exchange, keys }.into_py_any(py)
         }
         CallRequest::OpenConsume { vhost, queue } => OpenConsume { vhost, queue }.into_py_any(py),
-        CallRequest::OpenRead { vhost, partition, group, single_active } => {
-            OpenRead { vhost, partition, group, single_active }.into_py_any(py)
+        CallRequest::OpenRead { vhost, partition, group, single_active, from_replica } => {
+            OpenRead { vhost, partition, group, single_active, from_replica }.into_py_any(py)
         }
         CallRequest::ReadArchive { vhost, partition, wanted } => {
             let ArchiveRows { first, end, columns, key_is, routing_key_is, header_is, skip_unreadable } = wanted;
@@ -298,9 +299,17 @@ impl PyCall {
         self.reply(Ok(Answer::Payload(payload)))
     }
 
-    #[pyo3(signature = (vhost, queue_id = 0, user = String::new(), by_key = false))]
-    fn admit(&self, vhost: String, queue_id: u64, user: String, by_key: bool) -> PyResult<()> {
-        self.reply(Ok(Answer::Admitted(Admitted { vhost, queue_id, user, by_key })))
+    #[pyo3(signature = (vhost, queue_id = 0, user = String::new(), by_key = false, replica = None))]
+    fn admit(
+        &self,
+        vhost: String,
+        queue_id: u64,
+        user: String,
+        by_key: bool,
+        replica: Option<PyRef<'_, PyReplica>>,
+    ) -> PyResult<()> {
+        let replica = replica.map(|replica| replica.streams());
+        self.reply(Ok(Answer::Admitted(Admitted { vhost, queue_id, user, by_key, replica })))
     }
 
     #[pyo3(signature = (leader = None))]

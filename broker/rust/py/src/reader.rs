@@ -30,7 +30,8 @@ struct PyReader {
 impl PyReader {
     #[new]
     #[pyo3(signature = (
-        channel, vhost, partition, *, start, end, credit, group, single_active, reconnect, read_properties
+        channel, vhost, partition, *, start, end, credit, group, single_active, reconnect, read_properties,
+        from_replica = false
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -45,10 +46,12 @@ impl PyReader {
         single_active: bool,
         reconnect: bool,
         read_properties: Py<PyAny>,
+        from_replica: bool,
     ) -> PyResult<PyReader> {
         let start = Start::parse(start).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let name = PyString::new(py, &partition).unbind();
-        let settings = ReaderSettings { vhost, partition, start, end, credit, group, single_active, reconnect };
+        let settings =
+            ReaderSettings { vhost, partition, start, end, credit, group, single_active, from_replica, reconnect };
         let reader = Reader::new(Arc::clone(&channel.channel), settings).map_err(errors::of_rpc)?;
         Ok(PyReader { reader, partition: name, read_properties })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_cluster::comparing::compare;
 use penstock_cluster::{AppendError, EntriesError, Identity, Shard};
+use penstock_engine::{QueueId, StreamReplica};
 use penstock_log::Position;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -60,6 +61,11 @@ pub(crate) struct PyReplica {
 impl PyReplica {
     pub(crate) fn new(shard: Arc<Shard>, directory: &str) -> PyReplica {
         PyReplica { shard, directory: directory.to_owned() }
+    }
+
+    /// Its streams, for those who read them here.
+    pub(crate) fn streams(&self) -> Arc<dyn StreamReplica> {
+        Arc::clone(&self.shard) as _
     }
 }
 
@@ -155,6 +161,14 @@ impl PyReplica {
         let listed = py.detach(|| self.shard.list_checksums(after, until.unwrap_or(u64::MAX))).ok_or_else(not_open)?;
         let list = listed.map_err(|error| of_replica(py, &self.directory, "cannot be listed", &error))?;
         Ok(PyBytes::new(py, &list))
+    }
+
+    fn may_be_read(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.shard.may_be_read())
+    }
+
+    fn end_readers(&self, py: Python<'_>, queue_id: u64, reason: &str) {
+        py.detach(|| self.shard.end_readers(QueueId(queue_id), reason));
     }
 
     fn place(&self, py: Python<'_>, brokers: Vec<u64>) {

@@ -113,7 +113,7 @@ fn decide(calls: &Calls, is_over: &AtomicBool) {
                 continue;
             }
             let (vhost, user) = ("/".to_owned(), ANNA.to_owned());
-            reply.send(Ok(Answer::Admitted(Admitted { vhost, queue_id: 0, user, by_key: false })));
+            reply.send(Ok(Answer::Admitted(Admitted { vhost, queue_id: 0, user, by_key: false, replica: None })));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

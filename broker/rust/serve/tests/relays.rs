@@ -129,7 +129,7 @@ fn decide(calls: &Calls, leader: &Led, addresses: &Mutex<Vec<String>>, refreshed
                 (CallRequest::Unary { payload, .. }, None) => Ok(Answer::Payload(payload.to_vec())),
                 _ => {
                     let (vhost, user) = ("/".to_owned(), "anna".to_owned());
-                    Ok(Answer::Admitted(Admitted { vhost, queue_id: 0, user, by_key: false }))
+                    Ok(Answer::Admitted(Admitted { vhost, queue_id: 0, user, by_key: false, replica: None }))
                 }
             });
         }

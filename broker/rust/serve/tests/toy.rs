@@ -60,7 +60,13 @@ impl Decider {
             },
             _ => 0,
         };
-        Ok(Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user: "anna".to_owned(), by_key: false }))
+        Ok(Answer::Admitted(Admitted {
+            vhost: "/".to_owned(),
+            queue_id,
+            user: "anna".to_owned(),
+            by_key: false,
+            replica: None,
+        }))
     }
 }
 

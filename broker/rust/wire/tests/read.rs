@@ -41,18 +41,18 @@ proptest! {
     #[test]
     fn an_open_reads_the_same_both_ways(
         names in proptest::array::uniform3("[a-zé.]{0,12}"), start in start(), end in any::<Option<u64>>(),
-        credit: u32, single_active: bool,
+        credit: u32, single_active: bool, from_replica: bool,
     ) {
         let [vhost, partition, group] = names;
         let open = grpc::ReadOpen {
-            vhost: &vhost, partition: &partition, start, end, credit, group: &group, single_active,
+            vhost: &vhost, partition: &partition, start, end, credit, group: &group, single_active, from_replica,
         };
         let mut bytes = Vec::new();
         grpc::encode_read_open(&mut bytes, &open);
 
         let theirs = ReadOpen {
             vhost: vhost.clone(), partition: partition.clone(), start: Some(start_of(start)), end, credit,
-            group: group.clone(), single_active,
+            group: group.clone(), single_active, from_replica,
         };
         let content = ReadContent::Open(theirs);
         prop_assert_eq!(ReadRequest::decode(&*bytes).unwrap().request, Some(content.clone()));

@@ -137,7 +137,8 @@ fn decide(calls: &Calls, stopping: &AtomicBool) {
         for call in calls.take() {
             let queue_id = if name_in(&call) == "s" { STREAM.0 } else { QUEUE.0 };
             let user = "guest".to_owned();
-            let admitted = Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user, by_key: false });
+            let admitted =
+                Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user, by_key: false, replica: None });
             if let Some(reply) = call.reply {
                 // The caller may be gone.
                 reply.send(Ok(admitted));

@@ -91,7 +91,8 @@ pub(super) async fn open(broker: Broker, caller: Caller, mut input: Input) -> Re
 
 fn admission(caller: &Caller, ticket: &Ticket) -> Call {
     let (vhost, partition) = (ticket.vhost.clone(), ticket.partition.clone());
-    let request = CallRequest::OpenRead { vhost, partition, group: String::new(), single_active: false };
+    let request =
+        CallRequest::OpenRead { vhost, partition, group: String::new(), single_active: false, from_replica: false };
     Call::new(request, caller)
 }
 

@@ -40,8 +40,8 @@ impl Recipient for LeaseReader {
         LeaseReader::queue(self)
     }
 
-    fn shard(&self) -> Arc<Shard> {
-        Arc::clone(LeaseReader::shard(self))
+    fn shard(&self) -> Option<Arc<Shard>> {
+        Some(Arc::clone(LeaseReader::shard(self)))
     }
 
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {

@@ -57,8 +57,8 @@ impl Recipient for Live {
         self.reader.queue()
     }
 
-    fn shard(&self) -> Arc<Shard> {
-        Arc::clone(self.reader.shard())
+    fn shard(&self) -> Option<Arc<Shard>> {
+        Some(Arc::clone(self.reader.shard()))
     }
 
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {

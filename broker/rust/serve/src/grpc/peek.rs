@@ -44,8 +44,8 @@ impl Recipient for Peeking {
         self.queue
     }
 
-    fn shard(&self) -> Arc<Shard> {
-        Arc::clone(&self.shard)
+    fn shard(&self) -> Option<Arc<Shard>> {
+        Some(Arc::clone(&self.shard))
     }
 
     fn sent(&mut self, _: &[(Sequence, u32)]) -> Result<(), EngineError> {

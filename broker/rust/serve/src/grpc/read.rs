@@ -3,11 +3,9 @@
 //! The stream of responses drives everything, as with consumers: while the client does not read, nothing more is looked for.
 //! A client that has nothing more to say goes on reading.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use futures_util::FutureExt;
-use penstock_engine::{Progress, StreamReader};
+use penstock_engine::Progress;
 use penstock_wire::grpc::read::{
     ReadFrame, encode_active, encode_read_cancelled, encode_read_opened, parse_read_request,
 };
@@ -20,10 +18,10 @@ use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::deliveries::Pending;
 use crate::host::rights::Rights;
-use crate::host::stalls::{Later, when_free};
 use crate::host::stopping::until_stopped;
+use crate::host::stream_source::StreamSource;
 
-/// Messages found under one hold of the shard's lock.
+/// Messages found under one hold of a lock.
 const FILL_MAX: u32 = 1024;
 
 /// Requests read in a row before deliveries get their turn.
@@ -33,7 +31,7 @@ pub(crate) struct ReadStream {
     input: Input,
     stopping: watch::Receiver<bool>,
     rights: Rights,
-    reader: Later<StreamReader>,
+    source: StreamSource,
     /// Responses with deliveries that may still go; without a bound when absent.
     credit: Option<u32>,
     pending: Pending,
@@ -48,17 +46,17 @@ impl ReadStream {
         input: Input,
         stopping: watch::Receiver<bool>,
         rights: Rights,
-        reader: Later<StreamReader>,
+        source: StreamSource,
         credit: Option<u32>,
         responses: Responses,
     ) -> ReadStream {
-        let range = reader.range();
+        let range = source.range();
         let opened = FramedMessage::of(64, |out| encode_read_opened(out, range.first, range.begin, range.next));
         ReadStream {
             input,
             stopping,
             rights,
-            reader,
+            source,
             credit,
             pending: Pending::default(),
             responses,
@@ -87,8 +85,8 @@ impl ReadStream {
     async fn next(&mut self) -> Result<Option<FramedMessage>, Status> {
         loop {
             self.read_waiting().await?;
-            if let Some(reason) = self.reader.signal().cancelled() {
-                if self.reader.shard().is_deposed() {
+            if let Some(reason) = self.source.signal().cancelled() {
+                if self.source.goes_on_elsewhere() {
                     return Err(status::led_elsewhere(reason));
                 }
                 self.ended = true;
@@ -100,8 +98,7 @@ impl ReadStream {
             if *self.stopping.borrow() {
                 return Err(status::stopping());
             }
-            let shard = Arc::clone(self.reader.shard());
-            let turn = when_free(&shard, || self.reader.turn()).await;
+            let turn = self.source.turn().await;
             if let Some(turn) = turn.map_err(|error| status::of_engine(&error))? {
                 return Ok(Some(FramedMessage::of(32, |out| encode_active(out, turn.active, turn.begin))));
             }
@@ -109,7 +106,7 @@ impl ReadStream {
                 return Ok(None);
             }
             if !self.pending.is_empty() && self.credit != Some(0) && !self.responses.waits() {
-                let response = self.responses.encode(&mut self.pending, &mut self.reader).await?;
+                let response = self.responses.encode(&mut self.pending, &mut self.source).await?;
                 let Some(response) = response else { continue };
                 self.credit = self.credit.map(|credit| credit - 1);
                 return Ok(Some(response));
@@ -120,7 +117,7 @@ impl ReadStream {
             let request = tokio::select! {
                 biased;
                 request = self.input.message(), if !self.input_ended => request,
-                () = self.reader.signal().heard() => continue,
+                () = self.source.signal().heard() => continue,
                 refused = self.rights.until_refused() => return Err(refused.into()),
                 () = self.responses.until_room(), if self.responses.waits() => continue,
                 () = until_stopped(&mut self.stopping) => continue,
@@ -130,11 +127,9 @@ impl ReadStream {
     }
 
     async fn fill(&mut self) -> Result<Progress, Status> {
-        let mut filled = Vec::new();
-        let shard = Arc::clone(self.reader.shard());
-        let progress = when_free(&shard, || self.reader.fill(FILL_MAX, &mut filled)).await;
+        let (progress, filled) = self.source.fill(FILL_MAX).await?;
         self.pending.extend(filled);
-        progress.map_err(|error| status::of_engine(&error))
+        Ok(progress)
     }
 
     /// Takes the requests that have arrived.
@@ -160,7 +155,7 @@ impl ReadStream {
                 self.credit = self.credit.map(|credit| credit.saturating_add(responses));
             }
             ReadFrame::Stored { offset } => {
-                let stored = when_free(self.reader.shard(), || self.reader.store(offset)).await;
+                let stored = self.source.store(offset).await;
                 stored.map_err(|error| status::of_engine(&error))?;
             }
         }

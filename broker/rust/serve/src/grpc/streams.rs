@@ -20,6 +20,7 @@ use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Call, CallRequest};
 use crate::host::rights::Question;
 use crate::host::stalls::{Later, soon};
+use crate::host::stream_source::{AtReplica, StreamSource};
 
 #[derive(Clone)]
 pub(crate) struct Streams {
@@ -59,14 +60,21 @@ async fn open_read(broker: Broker, caller: Caller, mut input: Input) -> Result<R
         partition: open.partition.to_owned(),
         group: open.group.to_owned(),
         single_active: open.single_active,
+        from_replica: open.from_replica,
     };
     let responses = Responses::new(&caller.state.account);
     let call = Call::new(request, &caller);
     let question = Question::of(&broker.calls, &call);
-    let Admitted { vhost, queue_id, user, .. } = broker.calls.admit(call).await?;
+    let Admitted { vhost, queue_id, user, replica, .. } = broker.calls.admit(call).await?;
+    let credit = Some(open.credit).filter(|&credit| credit > 0);
+    let (end, from) = (open.end, from_of(open.start));
+    if let Some(replica) = replica {
+        let opened = AtReplica::open(replica, (QueueId(queue_id), from, end), broker.engine.counters()).await?;
+        let (rights, reader) = (question.watch(&user, &vhost, || ()), StreamSource::Replica(opened));
+        return Ok(ReadStream::new(input, broker.stopping, rights, reader, credit, responses));
+    }
     let shard = broker.shard(&vhost)?;
-    let (group, end, single_active) = (open.group.to_owned(), open.end, open.single_active);
-    let from = from_of(open.start);
+    let (group, single_active) = (open.group.to_owned(), open.single_active);
     // Looking for a time reads records, which may have to come from the disk.
     let reading = tokio::task::spawn_blocking(move || {
         let group = Some(group.as_str()).filter(|group| !group.is_empty());
@@ -75,7 +83,6 @@ async fn open_read(broker: Broker, caller: Caller, mut input: Input) -> Result<R
     });
     let opened = reading.await.map_err(|_| Status::internal("opening a reader failed"))?;
     let reader = opened.map_err(|error| status::of_engine(&error))?;
-    let credit = Some(open.credit).filter(|&credit| credit > 0);
     let (shard, place) = (Arc::clone(reader.shard()), Arc::downgrade(reader.place()));
     let rights = question.watch(&user, &vhost, move || {
         // The next one of its group goes on at once, also when this one's client reads nothing any more.
@@ -83,6 +90,7 @@ async fn open_read(broker: Broker, caller: Caller, mut input: Input) -> Result<R
             soon(&shard, move || place.leave());
         });
     });
+    let reader = StreamSource::Queue(reader);
     Ok(ReadStream::new(input, broker.stopping, rights, reader, credit, responses))
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
+use penstock_engine::StreamReplica;
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -80,6 +81,8 @@ pub enum CallRequest {
         partition: String,
         group: String,
         single_active: bool,
+        /// A replica of this broker may be read.
+        from_replica: bool,
     },
     /// A piece of a stream's archive.
     ReadArchive {
@@ -205,6 +208,8 @@ pub struct Admitted {
     pub user: String,
     /// About an exchange: each routing key has to be asked for besides.
     pub by_key: bool,
+    /// About a stream: the replica to read, where that is not the leader's.
+    pub replica: Option<Arc<dyn StreamReplica>>,
 }
 
 /// One thing to decide. Dropping it unanswered tells whoever asked that the broker failed.

@@ -12,7 +12,7 @@ use penstock_engine::{
 };
 
 use crate::host::refusal::Refusal;
-use crate::host::stalls::{Later, when_free};
+use crate::host::stalls::{Later, when_free_of};
 
 /// The pages of a segment are looked after this many bytes at a time.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -21,8 +21,8 @@ const CHUNK_BYTES: u32 = 1 << 20;
 pub(crate) trait Recipient {
     fn queue(&self) -> QueueId;
 
-    /// Whose lock it takes.
-    fn shard(&self) -> Arc<Shard>;
+    /// Whose lock it takes; `None` if it takes none.
+    fn shard(&self) -> Option<Arc<Shard>>;
 
     /// Says how large the messages were that went out.
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError>;
@@ -53,8 +53,8 @@ impl Recipient for &Subscription {
         Subscription::queue(self)
     }
 
-    fn shard(&self) -> Arc<Shard> {
-        Arc::clone(Subscription::shard(self))
+    fn shard(&self) -> Option<Arc<Shard>> {
+        Some(Arc::clone(Subscription::shard(self)))
     }
 
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
@@ -84,8 +84,8 @@ impl Recipient for Later<StreamReader> {
         StreamReader::queue(self)
     }
 
-    fn shard(&self) -> Arc<Shard> {
-        Arc::clone(Later::shard(self))
+    fn shard(&self) -> Option<Arc<Shard>> {
+        Some(Arc::clone(Later::shard(self)))
     }
 
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
@@ -160,7 +160,7 @@ impl Pending {
 
     /// Tells the recipient what the response holds, and what cannot be read.
     pub async fn report(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Refusal> {
-        when_free(&recipient.shard(), || self.tell(recipient)).await
+        when_free_of(recipient.shard(), || self.tell(recipient)).await
     }
 
     /// How many of the next messages may be sent together.
@@ -222,7 +222,7 @@ impl Pending {
         if self.corrupt.is_none() && self.stale.is_empty() && self.early.is_empty() {
             return Ok(());
         }
-        when_free(&recipient.shard(), || self.drop_unsent(recipient)).await
+        when_free_of(recipient.shard(), || self.drop_unsent(recipient)).await
     }
 
     /// Drops the message that cannot be read and those whose time is over, and returns those whose time has not come.

@@ -40,6 +40,7 @@ pub(crate) mod serving;
 mod socket;
 pub(crate) mod stalls;
 pub(crate) mod stopping;
+pub(crate) mod stream_source;
 pub(crate) mod tls;
 pub(crate) mod topology;
 mod unix;

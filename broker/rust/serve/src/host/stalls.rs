@@ -57,6 +57,14 @@ pub(crate) async fn when_free<T>(shard: &Shard, work: impl FnOnce() -> T) -> T {
     at(shard, work)
 }
 
+/// The same where it takes the lock of a shard, and at once where it takes none.
+pub(crate) async fn when_free_of<T>(shard: Option<Arc<Shard>>, work: impl FnOnce() -> T) -> T {
+    match shard {
+        Some(shard) => when_free(&shard, work).await,
+        None => work(),
+    }
+}
+
 /// Does at once what takes a shard's lock, or in a task of its own when another holds the lock. The broker's stop does what is
 /// left of it.
 pub(crate) fn soon(shard: &Arc<Shard>, work: impl FnOnce() + Send + 'static) {

@@ -179,7 +179,13 @@ fn decide(call: &Call, is_deleted: bool) -> Result<Answer, Refusal> {
         }
         _ => {}
     }
-    Ok(Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user: "anna".to_owned(), by_key: false }))
+    Ok(Answer::Admitted(Admitted {
+        vhost: "/".to_owned(),
+        queue_id,
+        user: "anna".to_owned(),
+        by_key: false,
+        replica: None,
+    }))
 }
 
 /// A frame that the broker sent.

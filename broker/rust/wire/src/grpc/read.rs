@@ -65,6 +65,8 @@ pub struct ReadOpen<'a> {
     pub credit: u32,
     pub group: &'a str,
     pub single_active: bool,
+    /// The broker may answer from a replica that does not lead.
+    pub from_replica: bool,
 }
 
 /// One request of a read stream.
@@ -130,6 +132,7 @@ impl<'a> ReadOpen<'a> {
                 5 => open.credit = saturate(reader.uint(field, wire_type)?),
                 6 => open.group = name(&mut reader, field, wire_type, "the name of a group")?,
                 7 => open.single_active = reader.bool(field, wire_type)?,
+                8 => open.from_replica = reader.bool(field, wire_type)?,
                 _ => reader.skip(wire_type)?,
             }
         }
@@ -157,6 +160,7 @@ impl<'a> ReadOpen<'a> {
         put_uint(out, 5, u64::from(self.credit));
         put_text(out, 6, self.group);
         put_bool(out, 7, self.single_active);
+        put_bool(out, 8, self.from_replica);
     }
 }
 

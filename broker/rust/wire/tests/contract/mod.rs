@@ -341,6 +341,8 @@ pub struct ReadOpen {
     pub group: String,
     #[prost(bool, tag = "7")]
     pub single_active: bool,
+    #[prost(bool, tag = "8")]
+    pub from_replica: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
