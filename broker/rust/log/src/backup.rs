@@ -17,6 +17,7 @@ use crate::checkpoint::{checkpoint_path, unlink_if_there};
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::fold_ticket::set_aside;
+use crate::gap::Gap;
 use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::Position;
@@ -144,7 +145,7 @@ pub struct BackupTicket {
     pub(crate) log_id: [u8; 16],
     pub(crate) position: Position,
     /// Segments, and up to where the records of each count in its file.
-    pub(crate) sealed: Vec<(Segment, u64)>,
+    pub(crate) sealed: Vec<(Segment, u64, Option<Gap>)>,
     /// Segments that cannot be served, which only a start reads: a start of the copy reports them, too.
     pub(crate) unserved: Vec<PathBuf>,
     /// Entries of the rewritten ones among the sealed segments.
@@ -168,7 +169,7 @@ impl BackupTicket {
 
     /// Makes the copy in an empty directory, on any file system. Where possible it shares blocks of files.
     pub fn perform(self, target: &Path) -> Result<(), LogError> {
-        for (segment, _) in &self.sealed {
+        for (segment, ..) in &self.sealed {
             // A map of its own, dropped with the copy of it.
             let segment = segment.unmapped();
             self.copy_of(segment.path(), Some(&segment), target)?;

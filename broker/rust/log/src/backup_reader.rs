@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::backup::{BackupTicket, Hold};
 use crate::error::LogError;
+use crate::gap::Gap;
 use crate::manifest::Manifest;
 use crate::scrubbing::{CorruptAt, ScrubTicket};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, corrupt_path, directory_path};
@@ -38,6 +39,7 @@ struct Unchecked {
     segment: Segment,
     from: u64,
     end: u64,
+    gap: Option<Gap>,
 }
 
 #[derive(Debug)]
@@ -72,9 +74,9 @@ impl BackupTicket {
     /// `Io` when a file cannot be examined.
     pub fn open(self) -> Result<BackupReader, LogError> {
         let mut files = Vec::new();
-        for (segment, end) in &self.sealed {
+        for (segment, end, gap) in &self.sealed {
             let path = segment.path().to_path_buf();
-            let records = Some(Unchecked::of(segment, *end));
+            let records = Some(Unchecked::of(segment, *end, gap.clone()));
             files.push(BackupFile { records, ..at_rest(path.clone(), Some(segment.unmapped()))? });
             files.extend(if_there(segment.directory_path())?);
             files.extend(in_memory_if_there(&corrupt_path(&path))?);
@@ -97,7 +99,7 @@ impl BackupTicket {
         }
         let (segment, file) = self.active;
         let (bytes, size) = self.active_bytes;
-        let (name, records) = (name_of(segment.path()), Some(Unchecked::of(&segment, bytes)));
+        let (name, records) = (name_of(segment.path()), Some(Unchecked::of(&segment, bytes, None)));
         let content = Content::Active(segment, file);
         files.push(BackupFile { name, bytes, size: size.max(bytes), content, records });
         files.push(in_memory(Path::new("synced"), synced_with(self.position)));
@@ -117,10 +119,15 @@ impl BackupReader {
     /// A record that is not as it was written, or that cannot be read from the disk.
     pub fn check(&mut self, index: usize, until: u64) -> Result<(), CorruptAt> {
         let file = self.files.get_mut(index);
-        let Some(unchecked) = file.and_then(|file| file.records.as_mut()) else { return Ok(()) };
+        let Some(BackupFile { content, records: Some(unchecked), .. }) = file else { return Ok(()) };
         while unchecked.from < until.min(unchecked.end) {
-            let (place, _) =
-                ScrubTicket::of(&unchecked.segment, (unchecked.from, unchecked.end))?.perform(CHECK_BYTES)?;
+            let (rest, gap) = ((unchecked.from, unchecked.end), unchecked.gap.clone());
+            let ticket = match content {
+                // Its file is not held: it may be removed by now.
+                Content::Active(segment, file) => ScrubTicket::over(segment.unmapped(), Arc::clone(file), rest, gap),
+                _ => ScrubTicket::of(&unchecked.segment, rest, gap)?,
+            };
+            let (place, _) = ticket.perform(CHECK_BYTES)?;
             unchecked.from = place.offset;
         }
         Ok(())
@@ -153,8 +160,8 @@ impl BackupReader {
 }
 
 impl Unchecked {
-    fn of(segment: &Segment, end: u64) -> Unchecked {
-        Unchecked { segment: segment.unmapped(), from: SEGMENT_HEADER_BYTES, end }
+    fn of(segment: &Segment, end: u64, gap: Option<Gap>) -> Unchecked {
+        Unchecked { segment: segment.unmapped(), from: SEGMENT_HEADER_BYTES, end, gap }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::disk::Disk;
 use crate::error::LogError;
+use crate::gap::Gap;
 use crate::record::{DecodeError, Position, Record};
 use crate::segment::Segment;
 
@@ -16,8 +17,8 @@ use crate::segment::Segment;
 #[derive(Debug)]
 #[must_use]
 pub struct ChecksumTicket {
-    /// Segments, and where their records end.
-    pub(crate) parts: Vec<(Segment, Position)>,
+    /// Segments, where their records end, and the gaps behind them.
+    pub(crate) parts: Vec<(Segment, Position, Option<Gap>)>,
     pub(crate) positions: Range<Position>,
     pub(crate) disk: Arc<dyn Disk>,
 }
@@ -27,14 +28,14 @@ impl ChecksumTicket {
     /// cannot be read is an error.
     pub fn perform(self) -> Result<Vec<(Position, u32)>, LogError> {
         let mut listed = Vec::new();
-        for (segment, end) in &self.parts {
+        for (segment, end, gap) in &self.parts {
             let each = |position, checksum| {
                 if self.positions.contains(&position) {
                     listed.push((position, checksum));
                 }
                 ControlFlow::Continue(())
             };
-            walk(segment, *end, self.disk.as_ref(), each)?;
+            walk(segment, (*end, gap.as_ref()), self.disk.as_ref(), each)?;
         }
         // Those of a rewritten segment are by queue.
         listed.sort_unstable();
@@ -42,17 +43,19 @@ impl ChecksumTicket {
     }
 }
 
-/// Visits the records of a segment in their order in the file, up to a position.
+/// Visits the records of a segment in their order in the file, up to a position; before a gap up to the last message, because heads alone do not show
+/// whether a record behind it is one of the log.
 fn walk(
     segment: &Segment,
-    end: Position,
+    (end, gap): (Position, Option<&Gap>),
     disk: &dyn Disk,
     mut each: impl FnMut(Position, u32) -> ControlFlow<()>,
 ) -> Result<(), LogError> {
     let end = if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(end).min(segment.bytes()) };
     let mut walk = segment.walk_heads(end)?;
     let mut goes_on = ControlFlow::Continue(());
-    while walk.offset() < end && goes_on.is_continue() {
+    let last = gap.map_or(Ok(None), Gap::last_message)?.unwrap_or(end);
+    while walk.offset() < end && walk.offset() <= last && goes_on.is_continue() {
         walk.keep_window(disk)?;
         let at = walk.offset();
         let (offset, decoded) = match walk.step() {
@@ -78,8 +81,8 @@ fn walk(
 #[derive(Debug)]
 #[must_use]
 pub struct ListTicket {
-    /// And up to where its records are committed.
-    pub(crate) segment: Option<(Segment, Position)>,
+    /// Up to where its records are committed, and the gap behind it.
+    pub(crate) segment: Option<(Segment, Position, Option<Gap>)>,
     pub(crate) positions: Range<Position>,
     pub(crate) disk: Arc<dyn Disk>,
 }
@@ -99,9 +102,9 @@ impl ListTicket {
     /// `Io`.
     pub fn perform(self, count_max: usize) -> Result<Listed, LogError> {
         let (positions, mut records) = (self.positions, Vec::new());
-        let Some((segment, end)) = &self.segment else { return Ok(Listed { until: positions.end, records }) };
+        let Some((segment, end, gap)) = &self.segment else { return Ok(Listed { until: positions.end, records }) };
         let in_order = !segment.is_rewritten();
-        let walked = walk(segment, *end, self.disk.as_ref(), |position, checksum| {
+        let walked = walk(segment, (*end, gap.as_ref()), self.disk.as_ref(), |position, checksum| {
             if positions.contains(&position) {
                 records.push((position, checksum));
             }

@@ -2,16 +2,17 @@
 //!
 //! Invariants: every record of a copied segment has both its checksums and its position, also those that no reader has needed yet. Files come in
 //! the order of [`copied_order`], so that the codings are known before the segments, and a segment is checked once the next one says where it
-//! ends. Bytes after its last record may be anything where segments behind it are gone: a torn tail stays in its file. A segment
+//! ends. A segment
 //! that was dead at the newest checkpoint is passed over, because its bytes never had to reach the disk.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::checkpoint;
-use crate::directory::Directory;
 use crate::epochs::{Codings, Epochs};
 use crate::error::{Corruption, LogError};
+use crate::gap::Gap;
 use crate::header::{HeaderFound, read_header};
 use crate::names::{edition_of, number_of, plain_number};
 use crate::record::Position;
@@ -143,36 +144,16 @@ impl CopiedLog {
             return Ok(());
         }
         let end = if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(limit).min(segment.bytes()) };
-        match check_records(segment, end) {
-            Err(LogError::Corrupt { at, .. })
-                if is_covered && !is_behind(segment, next) && ends_before(segment, at)? =>
-            {
-                Ok(())
-            }
-            checked => checked,
-        }
+        let gap = if is_covered { Gap::behind_copied(segment, next)? } else { None };
+        check_records(segment, end, gap.as_ref())
     }
 }
 
-/// Whether the next segment was begun where this one ends: none between them is gone.
-fn is_behind(segment: &Segment, next: Option<&Segment>) -> bool {
-    next.is_none_or(|next| {
-        let is_plain = !segment.is_rewritten() && !next.is_rewritten();
-        segment.is_rewritten() || (is_plain && next.number() == segment.number() + 1 && next.epoch() == segment.epoch())
-    })
-}
-
-/// Whether the last message of a segment, by its directory, is before an offset.
-fn ends_before(segment: &Segment, at: u64) -> Result<bool, LogError> {
-    let directory = Directory::of(segment);
-    Ok(directory.is_usable()? && directory.last_offset()?.is_some_and(|last| u64::from(last) < at))
-}
-
-fn check_records(segment: &Segment, end: u64) -> Result<(), LogError> {
-    let open = || File::open(segment.path()).map_err(|error| LogError::io("open", segment.path(), error));
+fn check_records(segment: &Segment, end: u64, gap: Option<&Gap>) -> Result<(), LogError> {
+    let open = || File::open(segment.path()).map(Arc::new).map_err(|error| LogError::io("open", segment.path(), error));
     let mut at = SEGMENT_HEADER_BYTES;
     while at < end {
-        let ticket = ScrubTicket::over(segment.unmapped(), open()?, (at, end));
+        let ticket = ScrubTicket::over(segment.unmapped(), open()?, (at, end), gap.cloned());
         let (place, _) = ticket.perform(READ_BYTES).map_err(|found| found.error)?;
         at = place.offset;
     }

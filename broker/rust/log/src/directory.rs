@@ -149,6 +149,23 @@ impl Lookup {
         }
     }
 
+    /// Maps its file, if it can: it stays readable when it is removed.
+    pub(crate) fn hold(&self) {
+        if let Lookup::File(directory) = self {
+            // The next use says why.
+            let _ = directory.map();
+        }
+    }
+
+    /// The offset of the last message. It reads everything.
+    pub(crate) fn last_offset(&self) -> Result<Option<u32>, LogError> {
+        match self {
+            Lookup::Memory(index) => Ok(index.runs().flat_map(|(_, run)| run.offsets.iter().copied()).max()),
+            Lookup::File(directory) => directory.last_offset(),
+            Lookup::Nothing => Ok(None),
+        }
+    }
+
     /// The same without a map, when there is one to release.
     pub(crate) fn unmapped(&self) -> Option<Lookup> {
         match self {
@@ -315,7 +332,7 @@ impl Directory {
     }
 
     /// The offset of the last record that it names. It reads everything.
-    pub(crate) fn last_offset(&self) -> Result<Option<u32>, LogError> {
+    fn last_offset(&self) -> Result<Option<u32>, LogError> {
         let mut last = None;
         self.each(|_, place| last = last.max(Some(place)))?;
         Ok(last)

@@ -14,6 +14,7 @@ use crate::directory::Directory;
 use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::fold::FoldState;
+use crate::gap::Gap;
 use crate::header::{HeaderFound, read_header, rewritten_segment};
 use crate::manifest::Manifest;
 use crate::names::Names;
@@ -254,8 +255,7 @@ impl Inspection {
         if segment.is_rewritten() || segment.first() >= self.covered || has_next {
             return Ok(false);
         }
-        let directory = Directory::of(segment);
-        Ok(directory.is_usable()? && directory.last_offset()?.is_some_and(|last| u64::from(last) < at))
+        Gap::by_directory(segment)?.map_or(Ok(false), |gap| gap.has_begun_at(at))
     }
 
     /// Returns whether the record is a live message.

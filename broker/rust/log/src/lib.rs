@@ -33,6 +33,7 @@ mod fresh;
 #[cfg(feature = "fuzz")]
 #[allow(clippy::expect_used)]
 pub mod fuzz;
+mod gap;
 mod header;
 mod index;
 mod index_file;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::error::{Corruption, LogError};
 use crate::format::Coding;
+use crate::gap::Gap;
 use crate::record::{DecodeError, HEADER_BYTES, Position, RECORD_BYTES_MAX, Record, decode_record, le_u32};
 use crate::segment::Segment;
 
@@ -24,6 +25,7 @@ pub struct RecordsTicket {
     file: Arc<File>,
     from: u64,
     to: u64,
+    gap: Option<Gap>,
 }
 
 /// Records that were read.
@@ -35,15 +37,22 @@ pub struct Records {
 }
 
 impl RecordsTicket {
-    /// The records of a segment from one position up to another, which are both in it.
+    /// The records of a segment from one position up to another, which are both in it, or in the gap behind it. `None` where its file ends before.
     pub(crate) fn of(
         segment: &Segment,
         file: Option<&Arc<File>>,
         (after, until): (Position, Position),
-    ) -> Result<RecordsTicket, LogError> {
+        gap: Option<Gap>,
+    ) -> Result<Option<RecordsTicket>, LogError> {
+        let [from, mut to] = [after, until].map(|position| segment.offset_of(position));
+        if gap.is_some() {
+            to = to.min(segment.bytes());
+            if from >= to {
+                return Ok(None);
+            }
+        }
         let file = file.map_or_else(|| opened(segment.path()), |file| Ok(Arc::clone(file)))?;
-        let [from, to] = [after, until].map(|position| segment.offset_of(position));
-        Ok(RecordsTicket { segment: segment.unmapped(), file, from, to })
+        Ok(Some(RecordsTicket { segment: segment.unmapped(), file, from, to, gap }))
     }
 
     /// Reads as many records as have at most so many bytes together, and the first one in any case. `None` where there are
@@ -61,7 +70,10 @@ impl RecordsTicket {
         if first > bytes.len() as u64 && first <= RECORD_BYTES_MAX.min(whole as u64) {
             bytes = self.read(first as usize)?;
         }
-        let end = self.whole_records(&bytes)?;
+        let end = match self.whole_records(&bytes)? {
+            0 => return Ok(None),
+            end => end,
+        };
         bytes.truncate(end);
         let [after, until] = [self.from, self.from + end as u64].map(|offset| self.segment.position_of(offset));
         Ok(Some(Records { after, until, bytes: bytes.into() }))
@@ -79,7 +91,7 @@ impl RecordsTicket {
         }
     }
 
-    /// Where the last whole record ends. Only the last one may be cut off.
+    /// Where the last whole record ends. Only the last one may be cut off, or what is in a gap.
     fn whole_records(&self, bytes: &[u8]) -> Result<usize, LogError> {
         let mut at = 0;
         while at < bytes.len() {
@@ -89,15 +101,23 @@ impl RecordsTicket {
                 break;
             }
             let offset = self.from + at as u64;
-            let unreadable = |error: DecodeError| self.segment.unreadable(offset, error);
-            let decoded = decode_record(rest, self.segment.coding()).map_err(unreadable)?;
-            if decoded.position != self.segment.position_of(offset) {
-                return Err(unreadable(DecodeError::Position));
+            match self.whole_record(rest, offset) {
+                Ok(length) => at += length,
+                Err(_) if self.gap.as_ref().map_or(Ok(false), |gap| gap.has_begun_at(offset))? => break,
+                Err(error) => return Err(self.segment.unreadable(offset, error)),
             }
-            decoded.verify().map_err(unreadable)?;
-            at += decoded.length as usize;
         }
         Ok(at)
+    }
+
+    /// The length of the record that begins these bytes of an offset.
+    fn whole_record(&self, bytes: &[u8], offset: u64) -> Result<usize, DecodeError> {
+        let decoded = decode_record(bytes, self.segment.coding())?;
+        if decoded.position != self.segment.position_of(offset) {
+            return Err(DecodeError::Position);
+        }
+        decoded.verify()?;
+        Ok(decoded.length as usize)
     }
 }
 

@@ -7,9 +7,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use crate::corruption::file_name;
 use crate::error::{Corruption, LogError};
+use crate::gap::Gap;
 use crate::header::is_bad_sector;
 use crate::record::{DecodeError, HEADER_BYTES, Position, RECORD_BYTES_MAX, decode_record, le_u32};
 use crate::segment::Segment;
@@ -32,10 +34,11 @@ pub struct ScrubPlace {
 pub struct ScrubTicket {
     segment: Segment,
     /// It stays readable when the segment is removed.
-    file: File,
+    file: Arc<File>,
     from: u64,
-    /// Where the segment's records end.
+    /// Where the segment's records end, or before, where it has a gap behind it.
     end: u64,
+    gap: Option<Gap>,
 }
 
 /// Where a record cannot be read, and why.
@@ -59,9 +62,9 @@ impl CorruptAt {
 
 impl ScrubTicket {
     /// The records of a segment from an offset on. Called under the log's lock, where no file of a segment that it has is gone.
-    pub(crate) fn of(segment: &Segment, (from, end): (u64, u64)) -> Result<ScrubTicket, CorruptAt> {
+    pub(crate) fn of(segment: &Segment, (from, end): (u64, u64), gap: Option<Gap>) -> Result<ScrubTicket, CorruptAt> {
         match File::open(segment.path()) {
-            Ok(file) => Ok(ScrubTicket { segment: segment.unmapped(), file, from, end }),
+            Ok(file) => Ok(ScrubTicket { segment: segment.unmapped(), file: Arc::new(file), from, end, gap }),
             Err(error) => {
                 let error = LogError::io("open", segment.path(), error);
                 Err(CorruptAt { file: file_name(segment), at: from, error })
@@ -70,8 +73,8 @@ impl ScrubTicket {
     }
 
     /// The records of a segment between two offsets, in a file that is open.
-    pub(crate) fn over(segment: Segment, file: File, (from, end): (u64, u64)) -> ScrubTicket {
-        ScrubTicket { segment, file, from, end }
+    pub(crate) fn over(segment: Segment, file: Arc<File>, (from, end): (u64, u64), gap: Option<Gap>) -> ScrubTicket {
+        ScrubTicket { segment, file, from, end, gap }
     }
 
     /// Checks about so many bytes of records, both checksums of each, and at least one. Returns the place after them, and how many
@@ -91,8 +94,17 @@ impl ScrubTicket {
         if first > bytes.len() as u64 && first <= RECORD_BYTES_MAX.min(rest as u64) {
             bytes = self.read(first as usize)?;
         }
-        let checked = self.check(&bytes)?;
-        Ok((place(self.from + checked as u64), bytes.len()))
+        match self.check(&bytes) {
+            Ok(checked) => Ok((place(self.from + checked as u64), bytes.len())),
+            Err(found) if self.is_in_gap(&found)? => Ok((place(self.end), bytes.len())),
+            Err(found) => Err(found),
+        }
+    }
+
+    /// Whether what cannot be read is behind the segment's records.
+    fn is_in_gap(&self, found: &CorruptAt) -> Result<bool, CorruptAt> {
+        let Some(gap) = &self.gap else { return Ok(false) };
+        gap.has_begun_at(found.at).map_err(|error| self.corruption(found.at, error))
     }
 
     fn read(&self, length: usize) -> Result<Vec<u8>, CorruptAt> {

@@ -190,3 +190,30 @@ fn a_copy_of_another_log_and_one_without_a_readable_checkpoint_are_refused() {
     }
     assert!(copy.check().unwrap_err().to_string().contains("it is not a checkpoint"));
 }
+
+/// Its file is not held, but open. The check of it took the leader's log for corrupt.
+#[test]
+fn a_segment_that_is_removed_while_the_files_before_it_are_fetched_passes_the_leaders_check() {
+    let place = directory();
+    let mut replica = begun(place.path(), (512, 4096));
+    let publish = |queue: u64| move |seed| Step::Publish { queues: vec![queue], body_bytes: 200, seed };
+    replica.append_all(&(0..40).map(publish(1)).collect::<Vec<_>>());
+    replica.log.set_bound(replica.log.end()).unwrap();
+    let mut reader = replica.log.begin_backup().unwrap().open().unwrap();
+    let is_segment = |name: &str| name.starts_with("msgs.") && !name.ends_with(".idx");
+    let active = reader.files().iter().rposition(|file| is_segment(&file.name)).unwrap();
+    let path = place.path().join(&reader.files()[active].name);
+    assert!(path.exists());
+
+    replica.append_all(&(0..40).map(publish(1)).collect::<Vec<_>>());
+    replica.append_all(&[Step::Delete { queue: 1 }]);
+    for _ in 0..3 {
+        replica.append_all(&(0..40).map(publish(2)).collect::<Vec<_>>());
+        replica.log.set_bound(replica.log.end()).unwrap();
+        support::sync(&mut replica.log);
+        support::fold(&mut replica.log).unwrap().perform().unwrap();
+    }
+
+    assert!(!path.exists());
+    reader.check(active, u64::MAX).unwrap();
+}

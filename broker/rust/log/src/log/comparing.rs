@@ -15,10 +15,10 @@ impl Log {
     /// Segments without a live message below the newest checkpoint are left out: they need not be on the disk.
     pub fn begin_checksums(&self, positions: Range<Position>) -> Result<ChecksumTicket, LogError> {
         let is_dead = |end: Position, lookup: &Lookup| end <= self.folded && matches!(lookup, Lookup::Nothing);
-        let sealed = self.sealed.iter().filter(|sealed| !is_dead(sealed.end, &sealed.lookup));
-        let segments = sealed.map(|sealed| (&sealed.segment, sealed.end)).chain([(&self.active.segment, self.written)]);
+        let sealed = self.sealed.iter().enumerate().filter(|(_, sealed)| !is_dead(sealed.end, &sealed.lookup));
+        let segments = sealed.map(|(at, sealed)| (&sealed.segment, sealed.end, self.gap_behind(at)));
         let mut parts = Vec::new();
-        for (segment, end) in segments {
+        for (segment, end, gap) in segments.chain([(&self.active.segment, self.written, None)]) {
             if segment.first() >= positions.end || end <= positions.start {
                 continue;
             }
@@ -28,7 +28,7 @@ impl Log {
             let segment = segment.unmapped();
             // Mapped now, so that the bytes stay readable when the file is removed.
             segment.map()?;
-            parts.push((segment, end));
+            parts.push((segment, end, gap));
         }
         Ok(ChecksumTicket { parts, positions, disk: Arc::clone(&self.options.disk) })
     }
@@ -40,20 +40,21 @@ impl Log {
     /// `NotInFormat` for records of format 1; `Io`.
     pub fn begin_listing(&self, positions: Range<Position>) -> Result<ListTicket, LogError> {
         let (from, bound) = (positions.start, self.bound());
-        let sealed = self.sealed.iter().filter(|sealed| !sealed.is_dead(self.folded));
-        let segments = sealed.map(|sealed| (&sealed.segment, sealed.end)).chain([(&self.active.segment, self.written)]);
-        let ends = segments.map(|(segment, end)| (segment, end.min(bound)));
-        let first = ends.into_iter().find(|&(segment, end)| end > from && segment.first() < end);
+        let sealed = self.sealed.iter().enumerate().filter(|(_, sealed)| !sealed.is_dead(self.folded));
+        let segments = sealed.map(|(at, sealed)| (&sealed.segment, sealed.end, Some(at)));
+        let segments = segments.chain([(&self.active.segment, self.written, None)]);
+        let mut ends = segments.map(|(segment, end, at)| (segment, end.min(bound), at));
+        let first = ends.find(|&(segment, end, _)| end > from && segment.first() < end);
         let until = positions.end.min(bound).max(from);
         let (segment, until) = match first {
-            Some((segment, end)) if segment.first() < until => {
+            Some((segment, end, at)) if segment.first() < until => {
                 if segment.format() == Format::One {
                     return Err(LogError::NotInFormat { what: "a checksum that is the same in all replicas" });
                 }
                 let segment = segment.unmapped();
                 // Mapped now, so that the bytes stay readable when the file is removed.
                 segment.map()?;
-                (Some((segment, end)), until.min(end))
+                (Some((segment, end, at.and_then(|at| self.gap_behind(at)))), until.min(end))
             }
             _ => (None, until),
         };

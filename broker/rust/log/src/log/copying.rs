@@ -29,7 +29,7 @@ impl Log {
         }
         let active = &self.active.segment;
         if active.first() <= after {
-            return RecordsTicket::of(active, Some(&self.active.file), (after, until)).map(Some);
+            return RecordsTicket::of(active, Some(&self.active.file), (after, until), None);
         }
         let at = self.sealed.partition_point(|sealed| sealed.end <= after);
         let Some(sealed) = self.sealed.get(at).filter(|sealed| sealed.segment.first() <= after) else {
@@ -40,7 +40,7 @@ impl Log {
         if may_be_lost || sealed.segment.is_rewritten() || sealed.segment.format() == Format::One {
             return Ok(None);
         }
-        RecordsTicket::of(&sealed.segment, None, (after, until.min(sealed.end))).map(Some)
+        RecordsTicket::of(&sealed.segment, None, (after, until.min(sealed.end)), self.gap_behind(at))
     }
 
     /// Appends records of an epoch at the log's end, as another replica that leads sent them. After a failure some of them may

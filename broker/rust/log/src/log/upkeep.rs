@@ -74,13 +74,14 @@ impl Log {
         let entry = |sealed: &Sealed| Entry::of(&sealed.segment, sealed.end);
         // The bytes of a dead one need not be on the disk.
         let to_check = |sealed: &Sealed| if sealed.is_dead(self.folded) { 0 } else { sealed.records_end() };
+        let of = |(at, sealed): (usize, &Sealed)| (sealed.segment.unmapped(), to_check(sealed), self.gap_behind(at));
         let files: Vec<_> = sealed.iter().map(paths).collect();
         let (hold, checkpoints) = Hold::take(&self.holds, &self.options.disk, &self.directory, &files)?;
         Ok(BackupTicket {
             directory: Arc::clone(&self.directory),
             log_id: self.log_id,
             position,
-            sealed: sealed.iter().map(|sealed| (sealed.segment.unmapped(), to_check(sealed))).collect(),
+            sealed: sealed.iter().enumerate().map(of).collect(),
             unserved: self.unserved.clone(),
             manifest: Manifest { entries: sealed.iter().filter_map(entry).collect() },
             active: (segment.unmapped(), file),
