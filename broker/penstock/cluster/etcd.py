@@ -133,7 +133,10 @@ class _Shards:
                 asked["revision"] = str(asked.get("revision") or int(reply["header"]["revision"]))
                 if not reply.get("more") or not found:
                     return Listing(records, str(asked["revision"]))
-                asked["key"] = base64.b64encode(base64.b64decode(found[-1]["key"]) + b"\0").decode()
+                after = base64.b64decode(found[-1]["key"]) + b"\0"
+                if after <= base64.b64decode(str(asked["key"])):
+                    raise _unreadable()  # the pages would never end
+                asked["key"] = base64.b64encode(after).decode()
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise _unreadable() from error
 

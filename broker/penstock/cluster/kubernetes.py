@@ -178,11 +178,14 @@ class _Shards:
                     revision = revision or found
                 case _:
                     raise _unreadable()
+            known = len(records)
             for each in items or ():
                 records |= self._stored(each)
             if not metadata.get("continue"):
                 return Listing(records, revision)
-            rest = f"&continue={quote(str(metadata['continue']), safe='')}"
+            before, rest = rest, f"&continue={quote(str(metadata['continue']), safe='')}"
+            if rest == before and len(records) == known:
+                raise _unreadable()  # the pages would never end
 
     async def changes(self, revision: str, seconds: float) -> AsyncGenerator[Mapping[str, Manifest | None], None]:
         """Yield what changed after a revision, until the API server ends the watch: also by 410 for a compacted one."""
