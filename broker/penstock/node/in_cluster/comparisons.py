@@ -104,7 +104,7 @@ class Comparisons:
 
     def counts(self) -> Mapping[str, float]:
         """Return the figures for `/metrics`."""
-        return {"differing_records": float(sum(found.differing for found in self._found.values()))}
+        return {"differing_records": float(sum(found.records for found in self._own(self._found)))}
 
     async def differences(self, broker: BrokerName, shards: Iterable[str]) -> tuple[DifferencesReport, ...]:
         """Return the differences that a broker has found at its replicas; none without an answer in time."""
@@ -179,11 +179,17 @@ class Comparisons:
             raise NotCarriedOutError(str(error)) from error
         if replica is None or replica.role.epoch is None:
             raise NotCarriedOutError("this broker does not lead the shard")
-        async with self._listing:
-            try:
-                return await replica.list_checksums(after, end)
-            except (StorageError, RuntimeError) as error:
-                raise NotCarriedOutError(str(error)) from error
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._listing.acquire()
+        except TimeoutError as error:  # the asker has given it up
+            raise NotCarriedOutError("too many lists wait") from error
+        try:
+            return await replica.list_checksums(after, end)
+        except (StorageError, RuntimeError) as error:
+            raise NotCarriedOutError(str(error)) from error
+        finally:
+            self._listing.release()
 
     async def _answer_differences(self, question: bytes) -> bytes:
         try:
