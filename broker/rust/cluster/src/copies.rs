@@ -161,6 +161,12 @@ impl Copies {
         drop(ended);
     }
 
+    /// Ends all copies that are given: their log goes.
+    pub fn end_all(&self) {
+        let ended = std::mem::take(&mut *lock(&self.given));
+        drop(ended);
+    }
+
     /// Ends copies that nothing was fetched of for long; returns their brokers. None while a part is read.
     pub fn lapsed(&self, now: Millis) -> Vec<BrokerId> {
         let Ok(mut given) = self.given.try_lock() else { return Vec::new() };

@@ -83,14 +83,11 @@ impl Shard {
     /// Answers with a part, or later when too much waits for the connection: a part that is dropped would be missed for seconds.
     fn give_part(&self, to: BrokerId, fetch: &CopyMessage, now: Millis) -> Result<(), LogError> {
         if self.shared.outboxes.has_room(to, PART_FRAME_BYTES_MAX) {
-            match self.copies.read(to, fetch, now) {
-                Ok(None) => return Ok(()),
-                Ok(Some(part)) if self.send_copy(to, &part) => return Ok(()),
-                Ok(Some(_)) => {}
-                Err(refused) => {
-                    self.copies.fail(to, now);
-                    return self.notice_unreadable(refused);
-                }
+            // Not while another log takes its place, whose files have the same names.
+            let read = || self.copies.read(to, fetch, now).or_else(|refused| self.refuse(to, refused, now));
+            match self.working.on(self.working.log(), read).transpose()?.flatten() {
+                Some(part) if !self.send_copy(to, &part) => {}
+                _ => return Ok(()),
             }
         }
         self.copies.postpone(to, fetch.clone());
@@ -98,11 +95,12 @@ impl Shard {
     }
 
     /// A log that is not as it was written is not copied. It is marked, and the replica halts, as after a check.
-    fn notice_unreadable(&self, refused: NotGiven) -> Result<(), LogError> {
+    fn refuse(&self, to: BrokerId, refused: NotGiven, now: Millis) -> Result<Option<CopyMessage>, LogError> {
+        self.copies.fail(to, now);
         match refused {
             NotGiven::Corrupt(found) => {
                 self.take_unreadable(&found);
-                Ok(())
+                Ok(None)
             }
             NotGiven::Log(error) => Err(error),
         }
@@ -148,13 +146,16 @@ impl Shard {
         if self.copies.gives(to) {
             return;
         }
-        let ticket = self
-            .lock()
-            .as_mut()
-            .and_then(|place| place.act(|replicator, log| replicator.lacks(to).then(|| log.begin_backup())));
-        let Some(ticket) = ticket else { return };
         let (copy, now) = (self.copied.fetch_add(1, Ordering::Relaxed), self.shared.now().millis);
-        match ticket.and_then(|ticket| self.copies.give(to, copy, ticket, now)) {
+        let give = || {
+            let ticket = self
+                .lock()
+                .as_mut()
+                .and_then(|place| place.act(|replicator, log| replicator.lacks(to).then(|| log.begin_backup())));
+            Some(ticket?.and_then(|ticket| self.copies.give(to, copy, ticket, now)))
+        };
+        let Some(given) = self.working.on(self.working.log(), give).flatten() else { return };
+        match given {
             // One that is dropped is made again once nothing was fetched of it for long.
             Ok(offer) => {
                 let _ = self.send_copy(to, &offer);
@@ -184,7 +185,8 @@ impl Shard {
             (from, target, guard.take())
         };
         let opened = self.working.replace(|| {
-            // Closed first: two must not write into one folder.
+            // Closed first: two must not write into one folder, nor may a copy of this log find or remove files of the next one.
+            self.copies.end_all();
             drop(before);
             let finished = target.finish();
             let opened = ReplicatedLog::open(&self.directory, self.options.clone(), self.shared.now())?;
@@ -275,6 +277,22 @@ mod tests {
         leader.shard.tick();
 
         leader.said(sent);
+    }
+
+    /// It would find files of the other log at their places, take them for corrupt, and remove them as those that its own log does not need.
+    #[test]
+    fn a_copy_of_a_log_ends_when_another_log_takes_its_place() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (_log, mut source) = leader(from.path());
+        let follower = Follower::open(to.path());
+        let ticket = follower.shard.with_log(|log| log.begin_backup()).unwrap().unwrap();
+        let given = follower.shard.copies.give(LEADER + 1, 8, ticket, 0).unwrap();
+        assert!(matches!(given, CopyMessage::Offer { .. }) && follower.shard.copies.gives(LEADER + 1));
+        follower.follow();
+
+        follower.fetch(&mut source);
+
+        assert!(!follower.shard.copies.gives(LEADER + 1));
     }
 
     #[test]
