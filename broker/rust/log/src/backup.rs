@@ -44,12 +44,24 @@ struct Held {
 #[derive(Debug)]
 struct Gone {
     path: PathBuf,
+    /// Another log may take the place of the log before the copy is done, with files of the same names.
+    file: Option<FileId>,
     /// A corrupt segment is renamed instead.
     is_kept: bool,
 }
 
+/// The device and the number of a file on it.
+type FileId = (u64, u64);
+
+fn file_id(path: &Path) -> Option<FileId> {
+    std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino())).ok()
+}
+
 impl Gone {
     fn remove(&self, disk: &dyn Disk) -> Result<(), LogError> {
+        if file_id(&self.path) != self.file {
+            return Ok(());
+        }
         if self.is_kept { set_aside(disk, &self.path).map(|_| ()) } else { unlink_if_there(disk, &self.path) }
     }
 }
@@ -73,7 +85,7 @@ impl Holds {
 
     /// Removes a file, or renames it: now, or once no copy needs it.
     pub(crate) fn remove(&self, disk: &dyn Disk, path: &Path, is_kept: bool) -> Result<(), LogError> {
-        let gone = Gone { path: path.to_owned(), is_kept };
+        let gone = Gone { path: path.to_owned(), file: file_id(path), is_kept };
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.needed.contains_key(path) {
             held.waiting.push(gone);

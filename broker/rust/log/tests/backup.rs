@@ -349,3 +349,25 @@ fn a_copy_of_a_log_that_was_deleted_meanwhile_fails() {
 
     assert!(refused.starts_with("cannot open ") && refused.contains("checkpoint."), "{refused}");
 }
+
+/// As when a replica lacks records, and a copy of its leader's log takes the place of its own while that is backed up.
+#[test]
+fn what_a_log_no_longer_needed_is_not_removed_from_the_log_that_took_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, mut model) = (open_with(directory.path(), segments()).unwrap().log, Model::default());
+    publish(&mut log, &mut model, 1, 100);
+    let reader = log.begin_backup().unwrap().open().unwrap();
+    model.purge(&mut log, 1);
+    (0..3).for_each(|_| pass(&mut log, &mut model));
+    drop(log);
+    let held: Vec<PathBuf> = reader.files().iter().map(|file| directory.path().join(&file.name)).collect();
+    let is_dead = |path: &&PathBuf| path.exists() && path.to_str().unwrap().ends_with("msgs.0000000002");
+    let path = held.iter().find(is_dead).unwrap();
+    std::fs::write(directory.path().join("copy"), b"of another log").unwrap();
+    std::fs::rename(directory.path().join("copy"), path).unwrap();
+
+    drop(reader);
+
+    assert_eq!(std::fs::read(path).unwrap(), b"of another log");
+    assert!(held.iter().filter(|path| !path.exists()).count() > 1, "others are removed");
+}
