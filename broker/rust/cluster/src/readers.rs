@@ -53,7 +53,8 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    fn end(&self, reason: &str, goes_on_elsewhere: bool) {
+    /// Ends the reader; the first reason stays.
+    pub fn end(&self, reason: &str, goes_on_elsewhere: bool) {
         self.goes_on_elsewhere.store(goes_on_elsewhere, Ordering::Release);
         self.signal.cancel(reason);
     }

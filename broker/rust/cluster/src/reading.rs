@@ -189,7 +189,11 @@ impl ReplicaRead for Reader {
                 Look::Found(Found::Ended) => return Ok(Progress::Ended),
                 Look::Found(Found::Nothing | Found::Absent { .. }) => return Ok(Progress::Waiting),
                 Look::Folded(ticket, folded) => self.extent = Extent { position: folded, ..ticket.perform() },
-                Look::Absent { first, end, ticket } => self.pass_settled(log, (first, end), ticket)?,
+                Look::Absent { first, end, ticket } => {
+                    if !self.pass_settled(log, (first, end), ticket)? {
+                        return Ok(Progress::Waiting);
+                    }
+                }
                 Look::Again => {}
             }
         }
@@ -257,14 +261,20 @@ impl Reader {
         })
     }
 
-    /// Takes note of what is settled at the high watermark, if that are the messages of a gap.
+    /// Takes note of what is settled at the high watermark, if that are the messages of a gap. Returns false if the stream was deleted there,
+    /// which ends this reader alone.
     fn pass_settled(
         &mut self,
         log: u64,
         (first, end): (Sequence, Sequence),
         ticket: StateTicket,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let state = ticket.perform().map_err(|error| self.shard.failed(log, error.into()))?;
+        if !state.queues.contains_key(&self.cursor.queue) && log == self.shard.working.log() {
+            // It had messages, so its deletion is in the log. The metadata may bring the deletion later.
+            self.seat.end("the stream was deleted", false);
+            return Ok(false);
+        }
         let extent = Extent::of(&state, self.cursor.queue);
         if extent.settled.next_unsettled(first) < end && log == self.shard.working.log() {
             let (from, queue) = (extent.settled.next_unsettled(first).0, self.cursor.queue.0);
@@ -274,7 +284,7 @@ impl Reader {
             return Err(EngineError::Replica(text));
         }
         self.extent = extent;
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -224,6 +224,29 @@ fn a_message_that_the_log_lacks_ends_its_readers_and_the_log_is_not_read_any_mor
 }
 
 #[test]
+fn a_stream_that_its_log_has_deleted_ends_its_reader_alone() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut log = log_of(from.path());
+    append_all(&mut log, 1..=3);
+    log.append_delete(QUEUE).unwrap();
+    let end = log.write().unwrap();
+    log.set_bound(end).unwrap();
+    let follower = in_sync(Follower::open(to.path()));
+    follower.follow_from(EPOCH, Position(0));
+    follower.take_after(EPOCH, &mut log, Position(0), end);
+    let other = reader(&follower, ReadFrom::Next, None);
+    let mut reading = Arc::clone(&follower.shard).open_reader(QUEUE, ReadFrom::First, None).unwrap();
+    let ticket = follower.shard.with_log(|log| log.begin_state_at_bound()).unwrap();
+
+    // As if a fold had removed messages 1 and 2, before the broker hears of the deletion from the metadata.
+    let goes_on = reading.pass_settled(follower.shard.working.log(), (Sequence(1), Sequence(3)), ticket).unwrap();
+
+    assert!(!goes_on && reading.signal().cancelled().is_some() && !reading.goes_on_elsewhere());
+    assert!(other.signal().cancelled().is_none());
+    assert!(follower.shard.may_be_read(), "nothing is missing");
+}
+
+#[test]
 fn a_corrupt_record_ends_its_readers_and_is_left_to_the_leader() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut log = log_of(from.path());
