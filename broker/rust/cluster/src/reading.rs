@@ -14,8 +14,8 @@ use penstock_engine::{
     Cursor, EngineError, Filled, Found, Progress, ReadFrom, ReadRange, ReplicaRead, Signal, StreamReplica, first_of,
     offset_at, start_of, time_of,
 };
-use penstock_log::{Extent, ExtentTicket, Log, LogError, Position, StateTicket};
-use penstock_queue::{QueueId, Sequence};
+use penstock_log::{Extent, ExtentTicket, Log, LogError, Position, RAISE, StateTicket};
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use penstock_replica::Role;
 
 use crate::readers::Seat;
@@ -35,6 +35,8 @@ pub(crate) struct Reader {
     seat: Arc<Seat>,
     cursor: Cursor,
     extent: Extent,
+    /// Whether it has looked if a restored log has skipped the sequences up to its end.
+    knows_skipped: bool,
     range: ReadRange,
 }
 
@@ -43,6 +45,8 @@ enum Look {
     Found(Found),
     /// The stream is to be looked at again at a later fold.
     Folded(ExtentTicket, Position),
+    /// The sequences up to its end are perhaps skipped.
+    Skipped(StateTicket),
     /// Messages are absent that are perhaps settled.
     Absent {
         first: Sequence,
@@ -91,28 +95,31 @@ impl Shard {
         self.with_log(act).ok_or_else(|| EngineError::Replica(CLOSED.to_owned()))
     }
 
-    /// The extent of a stream at the high watermark: that of the last fold, and the messages behind it.
-    fn extent_of(&self, queue: QueueId) -> Result<(Extent, Sequence), EngineError> {
+    /// The extent of a stream at the last fold, the sequence of the next message at the high watermark, and which sequences below it are
+    /// settled or have no message.
+    fn extent_of(&self, queue: QueueId) -> Result<(Extent, AckSet, Sequence), EngineError> {
         let extent = self.in_log(|log| log.begin_extent(queue))?.perform();
-        let mut next = extent.next;
+        let (mut passed, mut next) = (extent.settled.clone(), extent.next);
         loop {
             let located = self.in_log(|log| log.seek(queue, next, COUNTED_MAX, u64::MAX))??;
-            let Some(located) = located else { return Ok((extent, next)) };
+            let Some(located) = located else { return Ok((extent, passed, next)) };
+            let gap = SequenceRange::new(next, Sequence(located.first.0.saturating_sub(1)));
+            gap.into_iter().for_each(|gap| passed.insert(gap));
             next = Sequence(located.first.0 + located.offsets.len() as u64);
         }
     }
 
     /// Where a reader begins, and between which offsets.
     fn range_of(&self, queue: QueueId, from: ReadFrom) -> Result<(Extent, ReadRange), EngineError> {
-        let (extent, next) = self.extent_of(queue)?;
-        let first = first_of(&extent.settled, next);
+        let (extent, passed, next) = self.extent_of(queue)?;
+        let first = first_of(&passed, next);
         let at_time = match from {
             ReadFrom::Timestamp(timestamp_ms) => {
                 Some(offset_at((first.0, next.0), timestamp_ms, |from| self.time_at(queue, &extent, from))?)
             }
             _ => None,
         };
-        let begin = start_of(from, &extent.settled, next, at_time).max(first);
+        let begin = start_of(from, &passed, next, at_time).max(first);
         Ok((extent, ReadRange { first: first.0, begin: begin.0, next: next.0 }))
     }
 
@@ -133,7 +140,7 @@ impl Shard {
         let (extent, range) = self.range_of(queue, from).map_err(|error| self.failed(log, error))?;
         let seat = self.readers.enter(queue).map_err(EngineError::Replica)?;
         let cursor = Cursor::new(queue, Sequence(range.begin), end.map(Sequence));
-        Ok(Reader { shard: self, seat, cursor, extent, range })
+        Ok(Reader { shard: self, seat, cursor, extent, knows_skipped: false, range })
     }
 
     /// The error of a reader that the log fails. Its client goes on at another broker, whatever it is.
@@ -189,6 +196,11 @@ impl ReplicaRead for Reader {
                 Look::Found(Found::Ended) => return Ok(Progress::Ended),
                 Look::Found(Found::Nothing | Found::Absent { .. }) => return Ok(Progress::Waiting),
                 Look::Folded(ticket, folded) => self.extent = Extent { position: folded, ..ticket.perform() },
+                Look::Skipped(ticket) => {
+                    let state = ticket.perform().map_err(|error| self.shard.failed(log, error.into()))?;
+                    self.extent = Extent::of(&state, self.cursor.queue);
+                    self.knows_skipped = true;
+                }
                 Look::Absent { first, end, ticket } => {
                     if !self.pass_settled(log, (first, end), ticket)? {
                         return Ok(Progress::Waiting);
@@ -252,6 +264,12 @@ impl Reader {
         Ok(match found {
             Found::Absent { first, end, is_followed: true } => {
                 Look::Absent { first, end, ticket: log.begin_state_at_bound() }
+            }
+            // Only a raise skips so many, and it is the only one that no message follows.
+            Found::Absent { first, .. }
+                if !self.knows_skipped && self.cursor.end.is_some_and(|end| end.0 >= first.0.saturating_add(RAISE)) =>
+            {
+                Look::Skipped(log.begin_state_at_bound())
             }
             // Its last messages may have been removed, so that it has reached its end.
             Found::Absent { .. } if self.cursor.end.is_some() && log.folded() > self.extent.position => {

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use penstock_engine::{EngineError, Progress, ReadFrom, ReplicaRead, StreamReplica};
-use penstock_log::{Begun, Corruption, Log, LogError, Position};
+use penstock_log::{Begun, Corruption, Log, LogError, Position, RAISE};
 use penstock_queue::Sequence;
 use penstock_replica::{Leader, Role, ShardRecord, Version};
 use penstock_replication::{CopySource, Input};
@@ -201,6 +201,27 @@ fn sequences_that_no_message_has_are_passed_over() {
 
     let expected = [bodies(1..=3), bodies(7..=7), bodies(9..=9)].concat();
     assert_eq!(found(&mut reading), (expected, Progress::Ended));
+    let begins = [4, 6, 7].map(|count| reader(&follower, ReadFrom::LastCount(count), None).range().begin);
+    assert_eq!(begins, [3, 1, 1], "they are not counted");
+}
+
+#[test]
+fn a_reader_ends_among_sequences_that_a_restored_log_skips() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut log = log_of(from.path());
+    let end = append_all(&mut log, 1..=3)[2];
+    let follower = in_sync(Follower::open(to.path()));
+    follower.follow_from(EPOCH, Position(0));
+    follower.take_after(EPOCH, &mut log, Position(0), end);
+    log.follow_epoch(EPOCH + 1, 1, Begun::default()).unwrap();
+    let raised = log.write().unwrap();
+    follower.follow_from(EPOCH + 1, end);
+    follower.take_after(EPOCH + 1, &mut log, end, raised);
+
+    // Where the leader's next message will be.
+    let mut reading = reader(&follower, ReadFrom::First, Some(4 + RAISE));
+
+    assert_eq!(found(&mut reading), (bodies(1..=3), Progress::Ended));
 }
 
 #[test]
