@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
+import grpc
 import pytest
 
 import penstock
@@ -24,6 +25,8 @@ LEADER = "penstock-leader"
 """The header of an answer that the leader has given to another broker."""
 READER = (("authorization", "Basic cmVhZGVyOnBhc3N3b3Jk"),)
 COUNT = 4_000
+OPENING_MAX = 16
+"""Calls that begin at the same time."""
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +189,29 @@ def test_a_read_ends_with_its_permission_and_with_its_stream(other: Broker, clie
         assert [answer.cancelled.reason for answer in reading.answers] == [f"queue '{stream}' was deleted"]
         reading = client.reading(stream, from_replica=True)
         assert isinstance(refusal_of(lambda: next(reading.answers)), penstock.NotFoundError)
+
+
+def test_reads_that_are_opened_while_their_stream_is_deleted_end(client: PlainClient) -> None:
+    for number in range(10):
+        stream = made(client, f"brief {number}", b"1")
+        deletion = Thread(target=client.delete_stream, args=(stream,))
+        deletion.start()
+        readings: list[Call] = []
+        while deletion.is_alive():
+            readings.append(client.reading(stream, from_replica=True))
+            readings[-min(len(readings), OPENING_MAX)].headers()
+        deletion.join()
+
+        for reading in readings:
+            assert ended_with(reading) in {"cancelled", "UNAVAILABLE", "NOT_FOUND"}
+
+
+def ended_with(reading: Call) -> str:
+    try:
+        *_, last = reading.answers
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return str(last.WhichOneof("response"))
 
 
 def uri_of(cluster: ServingCluster, first: str) -> str:

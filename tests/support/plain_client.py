@@ -42,6 +42,9 @@ class PlainClient:
     def declare_stream(self, name: str) -> None:
         self.ask(self.streams.DeclareStream, streams_pb2.DeclareStreamRequest(name=name))
 
+    def delete_stream(self, name: str) -> None:
+        self.ask(self.streams.DeleteStream, streams_pb2.DeleteStreamRequest(name=name))
+
     def purge(self, queue: str) -> int:
         return int(self.ask(self.admin.PurgeQueue, admin_pb2.PurgeQueueRequest(name=queue)).dropped_count)
 

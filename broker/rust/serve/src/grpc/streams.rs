@@ -64,12 +64,17 @@ async fn open_read(broker: Broker, caller: Caller, mut input: Input) -> Result<R
     };
     let responses = Responses::new(&caller.state.account);
     let call = Call::new(request, &caller);
+    let again = call.again();
     let question = Question::of(&broker.calls, &call);
     let Admitted { vhost, queue_id, user, replica, .. } = broker.calls.admit(call).await?;
     let credit = Some(open.credit).filter(|&credit| credit > 0);
     let (end, from) = (open.end, from_of(open.start));
     if let Some(replica) = replica {
         let opened = AtReplica::open(replica, (QueueId(queue_id), from, end), broker.engine.counters()).await?;
+        // A replica tells a deletion to the readers that it has, and one may have come before this one.
+        if broker.calls.admit(again).await?.queue_id != queue_id {
+            return Err(status::led_elsewhere("the stream was deleted and declared anew; read again"));
+        }
         let (rights, reader) = (question.watch(&user, &vhost, || ()), StreamSource::Replica(opened));
         return Ok(ReadStream::new(input, broker.stopping, rights, reader, credit, responses));
     }
