@@ -166,7 +166,7 @@ const NOT_HERE: &[&str] = &[
     "use_queue",
     "with_log",
 ];
-const DOORS: &[&str] = &["at", "when_free", "when_free_of", "soon", "spawn_blocking", "in_turn"];
+const DOORS: &[&str] = &["at", "when_free", "when_free_of", "soon", "spawn_blocking", "in_turn", "looking"];
 /// Functions that are takers themselves, or run on threads that may block.
 const INSIDE: &[&str] = &["release_empty", "tell", "drop_corrupt", "drop_unsent", "leave", "retire", "take_here"];
 /// The same by file: what is dropped there is kept in a `Later`, what fills there builds record batches.

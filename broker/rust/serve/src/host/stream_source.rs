@@ -1,6 +1,7 @@
 //! A reader of a stream for a client: of the queue, where this broker leads, or of a replica.
 //!
-//! What must stay true: no worker waits for the lock of a shard, nor for that of a replica, which only threads that may block take.
+//! What must stay true: no worker waits for the lock of a shard, nor for that of a replica, which only threads that may block take. Readers
+//! of replicas have few of these threads at a time, however many there are: others need them for the disk.
 
 use std::sync::Arc;
 
@@ -9,9 +10,15 @@ use penstock_engine::{
     Shard, Signal, StreamReader, StreamReplica, Turn,
 };
 
+use tokio::sync::Semaphore;
+
 use crate::host::deliveries::Recipient;
 use crate::host::refusal::Refusal;
 use crate::host::stalls::{Later, when_free};
+
+/// Threads that look into replicas at a time. The runtime has 512 that may block.
+const LOOKING_MAX: usize = 64;
+static LOOKING: Semaphore = Semaphore::const_new(LOOKING_MAX);
 
 /// See the module.
 pub(crate) enum StreamSource {
@@ -47,8 +54,8 @@ impl AtReplica {
         (queue, from, end): (QueueId, ReadFrom, Option<u64>),
         counters: &Arc<Counters>,
     ) -> Result<AtReplica, Refusal> {
-        let opening = tokio::task::spawn_blocking(move || replica.read(queue, from, end));
-        let reader = opening.await.map_err(|_| Refusal::bug("opening a reader failed"))??;
+        let opened = looking(move || replica.read(queue, from, end)).await;
+        let reader = opened.ok_or_else(|| Refusal::bug("opening a reader failed"))??;
         let (range, signal, counters) = (reader.range(), Arc::clone(reader.signal()), Arc::clone(counters));
         counters.add(Metric::Readers, 1);
         Ok(AtReplica { reader: Some(reader), queue, range, signal, counters, corrupt: None })
@@ -57,16 +64,28 @@ impl AtReplica {
     async fn fill(&mut self, count_max: u32) -> Result<(Progress, Vec<Filled>), Refusal> {
         let mut reader = self.reader.take().ok_or_else(broken)?;
         let corrupt = self.corrupt.take();
-        let filling = tokio::task::spawn_blocking(move || {
+        let filled = looking(move || {
             let mut filled = Vec::new();
             let reported = corrupt.map_or(Ok(()), |(sequence, error)| reader.report_corrupt(sequence, &error));
             let progress = reported.and_then(|()| reader.fill(count_max, &mut filled));
             (reader, progress, filled)
         });
-        let (reader, progress, filled) = filling.await.map_err(|_| broken())?;
+        let (reader, progress, filled) = filled.await.ok_or_else(broken)?;
         self.reader = Some(reader);
         Ok((progress?, filled))
     }
+}
+
+/// Does it on a thread that may block, in its turn; `None` after a bug there. What has begun keeps its place until it ends, also when nobody
+/// waits for it any more.
+async fn looking<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    // It is never closed.
+    let place = LOOKING.acquire().await.ok()?;
+    let looking = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        look()
+    });
+    looking.await.ok()
 }
 
 fn broken() -> Refusal {
@@ -171,5 +190,49 @@ impl Recipient for StreamSource {
                 Ok(true)
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A replica whose lock is held by another.
+    #[derive(Debug)]
+    struct Held(Arc<Mutex<()>>);
+
+    impl StreamReplica for Held {
+        fn read(self: Arc<Self>, _: QueueId, _: ReadFrom, _: Option<u64>) -> Result<Box<dyn ReplicaRead>, EngineError> {
+            drop(self.0.lock());
+            Err(EngineError::Replica("it is not in sync".to_owned()))
+        }
+    }
+
+    #[test]
+    fn readers_that_wait_for_a_replica_leave_threads_to_others() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (lock, counters) = (Arc::<Mutex<()>>::default(), Arc::<Counters>::default());
+        let held = lock.lock().unwrap();
+        let opening: Vec<_> = (0..600)
+            .map(|_| {
+                let (replica, counters) = (Arc::new(Held(Arc::clone(&lock))), Arc::clone(&counters));
+                let what = (QueueId(1), ReadFrom::First, None);
+                runtime.spawn(async move { AtReplica::open(replica, what, &counters).await.is_err() })
+            })
+            .collect();
+        let (done, is_done) = channel();
+        // It comes after those that were spawned before.
+        runtime.spawn(async move { tokio::task::spawn_blocking(move || done.send(())).await });
+
+        let came = is_done.recv_timeout(Duration::from_secs(20));
+        drop(held);
+
+        let all_ended = opening.into_iter().all(|one| runtime.block_on(one).unwrap());
+        assert!(came.is_ok() && all_ended);
     }
 }
