@@ -28,6 +28,7 @@ __all__ = [
     "DecodedBodies",
     "Delivery",
     "DescribeStreams",
+    "DifferingRecord",
     "Disconnected",
     "DroppedMessage",
     "EndQueues",
@@ -1424,8 +1425,19 @@ class ComparedLists:
     @property
     def differing(self) -> int: ...
     @property
-    def named(self) -> list[tuple[int, int, int]]:
-        """The first records that differ: position, own checksum, and that of the other broker."""
+    def named(self) -> list[DifferingRecord]:
+        """The first records that differ."""
+
+@final
+class DifferingRecord:
+    """A record with the checksums that this broker and the other one have of it."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def own(self) -> int: ...
+    @property
+    def other(self) -> int: ...
 
 def compare_lists(after: int, own: bytes, other: bytes) -> ComparedLists:
     """Compare a list of `Replica.list_checksums` with one that another broker sent, both from a position on.

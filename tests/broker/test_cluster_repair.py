@@ -79,7 +79,7 @@ def test_a_leader_that_finds_a_flipped_bit_when_it_sends_records_is_repaired(tmp
 
 def test_a_leader_whose_log_is_copied_finds_a_flipped_bit_before_it_is_on_two_disks(tmp_path: Path) -> None:
     """The copy was taken as it was, and took the place of a log that had the message."""
-    with ServingCluster(tmp_path) as cluster:
+    with ServingCluster(tmp_path, shards=1) as cluster:
         with penstock.connect(cluster.brokers[NAMES[0]].uri()) as client:
             client.declare_queue(QUEUE)
             client.declare_queue("done")

@@ -141,16 +141,16 @@ class Comparisons:
             theirs = await self.member.call(found.leader, Method.LIST, question)
         compared = compare_lists(after, own, theirs)
         if compared.differing and not found.differing:
-            found.first = compared.named[0][0]
+            found.first = compared.named[0].position
             self._found[shard] = found  # also where the comparison does not come to its end
-        for position, checksum, other in compared.named if not found.differing else ():
+        for record in compared.named if not found.differing else ():
             _log.error(
                 "record differs from the leader's: nothing was changed",
                 shard=shard,
-                position=position,
-                checksum=f"{checksum:08x}",
+                position=record.position,
+                checksum=f"{record.own:08x}",
                 leader=found.leader,
-                checksum_of_leader=f"{other:08x}",
+                checksum_of_leader=f"{record.other:08x}",
             )
         found.compared += compared.count
         found.differing += compared.differing

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_cluster::comparing::compare;
+use penstock_cluster::comparing::{Difference, compare};
 use penstock_cluster::{AppendError, EntriesError, Identity, Shard};
 use penstock_engine::{QueueId, StreamReplica};
 use penstock_log::Position;
@@ -23,6 +23,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_replica, module)?)?;
     module.add_function(wrap_pyfunction!(compare_lists, module)?)?;
     module.add_class::<ComparedLists>()?;
+    module.add_class::<DifferingRecord>()?;
     module.add_class::<PyReplica>()
 }
 
@@ -34,21 +35,30 @@ fn read_replica(py: Python<'_>, directory: &str) -> PyResult<Option<ReplicaIdent
     Ok(found.map(ReplicaIdentity::from))
 }
 
+/// A record with different checksums in two lists.
+#[pyclass(module = "penstock._core", frozen, get_all, skip_from_py_object)]
+#[derive(Clone)]
+pub(crate) struct DifferingRecord {
+    position: u64,
+    own: u32,
+    other: u32,
+}
+
 /// Two lists of records, compared as far as both go.
 #[pyclass(module = "penstock._core", frozen, get_all)]
 pub(crate) struct ComparedLists {
     until: u64,
     count: usize,
     differing: usize,
-    /// Position, own checksum and that of the other broker.
-    named: Vec<(u64, u32, u32)>,
+    named: Vec<DifferingRecord>,
 }
 
 /// Compares lists of records from a position on: an own one, and one that another broker sent.
 #[pyfunction]
 fn compare_lists(after: u64, own: &[u8], other: &[u8]) -> PyResult<ComparedLists> {
     let compared = compare(after, own, other).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let named = compared.named.iter().map(|each| (each.position, each.own, each.other)).collect();
+    let record = |each: &Difference| DifferingRecord { position: each.position, own: each.own, other: each.other };
+    let named = compared.named.iter().map(record).collect();
     Ok(ComparedLists { until: compared.until, count: compared.count, differing: compared.differing, named })
 }
 
