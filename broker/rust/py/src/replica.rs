@@ -36,7 +36,7 @@ fn read_replica(py: Python<'_>, directory: &str) -> PyResult<Option<ReplicaIdent
 }
 
 /// A record with different checksums in two lists.
-#[pyclass(module = "penstock._core", frozen, get_all, skip_from_py_object)]
+#[pyclass(module = "penstock._core", frozen, get_all)]
 #[derive(Clone)]
 pub(crate) struct DifferingRecord {
     position: u64,
