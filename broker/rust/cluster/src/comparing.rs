@@ -21,7 +21,7 @@ pub struct Difference {
     pub other: u32,
 }
 
-/// What a comparison of two lists shows.
+/// The result of comparing two lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compared {
     /// Everything before it is compared.

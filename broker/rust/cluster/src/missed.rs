@@ -15,7 +15,7 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Missed(Mutex<BTreeMap<BrokerId, Instant>>);
 
 impl Missed {
-    /// What is to be said of a relay that could not be made; `None` where that was said before.
+    /// Returns the log line for a relay that could not be made, or `None` if one was logged for this broker within the last minute.
     pub fn sentence(&self, broker: BrokerId, error: &std::io::Error) -> Option<String> {
         let mut said = lock(&self.0);
         said.retain(|_, at| at.elapsed() < SAID_EVERY);

@@ -42,7 +42,7 @@ fn read(broker: &Broker) -> Box<dyn ReplicaRead> {
     Arc::clone(&broker.shard).read(QUEUE, ReadFrom::First, None).unwrap()
 }
 
-/// What a reader finds now.
+/// Returns the numbers of all messages that a reader finds now.
 fn found(reader: &mut Box<dyn ReplicaRead>) -> Vec<u32> {
     let mut numbers = Vec::new();
     loop {

@@ -36,7 +36,7 @@ pub struct Cursor {
     hint: u64,
 }
 
-/// What a cursor finds.
+/// The result of one search by a cursor.
 #[derive(Debug)]
 pub enum Found {
     Messages(Filled),
@@ -69,7 +69,7 @@ impl Cursor {
     /// sequence of the stream's next message.
     ///
     /// # Errors
-    /// Those of the log's directories.
+    /// `Corrupt` or `Io` when the index of a segment cannot be read.
     pub fn find(&mut self, log: &Log, (settled, next): (&AckSet, Sequence), count_max: u32) -> Result<Found, LogError> {
         if self.is_ended((settled, next)) {
             return Ok(Found::Ended);
@@ -131,7 +131,7 @@ pub fn first_of(settled: &AckSet, next: Sequence) -> Sequence {
 /// returns the first message at or after an offset with its time, and is called once for each halving.
 ///
 /// # Errors
-/// Those of `time_at`.
+/// Any error that `time_at` returns.
 pub fn offset_at<E>(
     (mut low, mut high): (u64, u64),
     timestamp_ms: u64,

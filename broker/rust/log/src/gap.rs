@@ -1,7 +1,7 @@
 //! Segments behind which others were removed: a start gives the positions of those to the segment before.
 //!
-//! Invariants: the records of such a segment may end before the position at which the log goes on, and what its file has behind them is nobody's:
-//! zeros, or a torn tail, which stays in its file and may begin with a record whose head is whole. The segment was dead or folded when the
+//! Invariants: the records of such a segment may end before the position at which the log goes on, and the bytes of its
+//! file after them belong to no record: zeros, or a torn tail, which may begin with a record whose head is whole. The segment was dead or folded when the
 //! others were removed, so its directory names each message that lives. What cannot be read behind the last of them is no corruption.
 
 use std::sync::Arc;

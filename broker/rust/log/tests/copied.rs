@@ -54,7 +54,7 @@ impl Copy {
         copied.finish()
     }
 
-    /// Gives its files the names of a log, and opens it.
+    /// Renames the copied files to those of a log, and opens that log.
     fn open(&self, options: LogOptions) -> penstock_log::Opened {
         for name in &self.names {
             let place = self.directory.path();

@@ -233,7 +233,7 @@ fn change_a_bit(directory: &Path, body: &[u8]) -> String {
     panic!("no file has the message");
 }
 
-/// What ends a copy whose parts the leader does not check, as one of an earlier version.
+/// Returns the error that ends a copy from a leader that does not check its parts, as in an earlier version.
 fn failed(source: &mut CopySource, directory: &Path) -> CopyError {
     let mut target = CopyTarget::begin(directory, Arc::new(RealDisk), LOG_ID, source.offer()).unwrap();
     loop {

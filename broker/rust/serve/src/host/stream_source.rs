@@ -76,8 +76,8 @@ impl AtReplica {
     }
 }
 
-/// Does it on a thread that may block, in its turn; `None` after a bug there. What has begun keeps its place until it ends, also when nobody
-/// waits for it any more.
+/// Runs `look` on a thread that may block, once one of the `LOOKING` places is free. Returns `None` if it panicked. A look that has begun
+/// keeps its place until it ends, even if its caller has stopped waiting.
 async fn looking<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     // It is never closed.
     let place = LOOKING.acquire().await.ok()?;
