@@ -3,13 +3,21 @@
 A broker of a version before a question refuses it.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
-from penstock.cluster.meta.codec import Codec
+from penstock.cluster.calls import Handler, LostCallError, NotCarriedOutError
+from penstock.cluster.meta.codec import Codec, CodecError
+from penstock.cluster.meta.leader_link import Method
+from penstock.cluster.record import BrokerName
 
+Q = TypeVar("Q")
+A = TypeVar("A")
+ANSWER_S: Final = 2.0
+"""Counts and reports are left out of a broker that has not answered after this time."""
 SHARDS_MAX: Final = 1_000
 """Shards of one question, so that the answer fits into a message."""
 
@@ -162,15 +170,48 @@ class DifferencesAnswer:
     shards: tuple[DifferencesReport, ...]
 
 
-PROGRESS_QUESTIONS: Final[Codec[ProgressQuestion]] = Codec(ProgressQuestion)
-PROGRESS_ANSWERS: Final[Codec[ProgressAnswer]] = Codec(ProgressAnswer)
-HAND_OVER_QUESTIONS: Final[Codec[HandOverQuestion]] = Codec(HandOverQuestion)
-HAND_OVER_ANSWERS: Final[Codec[HandOverAnswer]] = Codec(HandOverAnswer)
-STANDING_QUESTIONS: Final[Codec[StandingQuestion]] = Codec(StandingQuestion)
-STANDING_ANSWERS: Final[Codec[StandingAnswer]] = Codec(StandingAnswer)
-COUNTS_QUESTIONS: Final[Codec[CountsQuestion]] = Codec(CountsQuestion)
-COUNTS_ANSWERS: Final[Codec[CountsAnswer]] = Codec(CountsAnswer)
-TOTALS_QUESTIONS: Final[Codec[TotalsQuestion]] = Codec(TotalsQuestion)
-TOTALS_ANSWERS: Final[Codec[TotalsAnswer]] = Codec(TotalsAnswer)
-DIFFERENCES_QUESTIONS: Final[Codec[DifferencesQuestion]] = Codec(DifferencesQuestion)
-DIFFERENCES_ANSWERS: Final[Codec[DifferencesAnswer]] = Codec(DifferencesAnswer)
+class Asking(Protocol):
+    """The way to other brokers: `meta.member.MetaMember`."""
+
+    async def call(self, broker: BrokerName, method: Method, content: bytes, /) -> bytes:
+        """Return the answer of another broker. Raises NotCarriedOutError and LostCallError."""
+
+
+class ShardCall(Generic[Q, A]):
+    """A question and its answer, as bytes of one method."""
+
+    def __init__(self, method: Method, question: type[Q], answer: type[A]) -> None:
+        self.method: Final = method
+        self._questions: Codec[Q] = Codec(question)
+        self._answers: Codec[A] = Codec(answer)
+
+    async def ask(self, member: Asking, broker: BrokerName, question: Q, *, is_patient: bool = False) -> A | None:
+        """Return a broker's answer; None if it refuses, is lost, or does not answer in time.
+
+        With `is_patient` the time is that of any call between brokers.
+        """
+        try:
+            async with asyncio.timeout(None if is_patient else ANSWER_S):
+                return self._answers.decode(await member.call(broker, self.method, self._questions.encode(question)))
+        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
+            return None
+
+    def handler(self, respond: Callable[[Q], Awaitable[A]]) -> Handler:
+        """Return what answers calls of other brokers by `respond`, which may raise NotCarriedOutError."""
+
+        async def handle(content: bytes) -> bytes:
+            try:
+                question = self._questions.decode(content)
+            except CodecError as error:
+                raise NotCarriedOutError(str(error)) from error
+            return self._answers.encode(await respond(question))
+
+        return handle
+
+
+PROGRESS: Final = ShardCall(Method.PROGRESS, ProgressQuestion, ProgressAnswer)
+HAND_OVER: Final = ShardCall(Method.HAND_OVER, HandOverQuestion, HandOverAnswer)
+STANDING: Final = ShardCall(Method.STANDING, StandingQuestion, StandingAnswer)
+COUNTS: Final = ShardCall(Method.COUNTS, CountsQuestion, CountsAnswer)
+DIFFERENCES: Final = ShardCall(Method.DIFFERENCES, DifferencesQuestion, DifferencesAnswer)
+TOTALS: Final = ShardCall(Method.TOTALS, TotalsQuestion, TotalsAnswer)

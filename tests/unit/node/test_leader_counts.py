@@ -7,15 +7,16 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.cluster import shard_calls
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
+from penstock.cluster.meta.codec import Codec
 from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName
-from penstock.cluster.shard_calls import COUNTS_ANSWERS, SHARDS_MAX, CountsAnswer, CountsReport
+from penstock.cluster.shard_calls import SHARDS_MAX, CountsAnswer, CountsReport
 from penstock.model.errors import StoppedError, Thing
 from penstock.model.names import QueueName, VhostName
 from penstock.native import QueueCounts, VhostCounts
-from penstock.node.in_cluster import leader_counts
 from penstock.node.in_cluster.leader_counts import LeaderCounts
 from penstock.node.in_cluster.owner import ClusterOwner
 
@@ -107,7 +108,7 @@ def test_a_broker_that_stands_still_is_waited_for_a_short_time(monkeypatch: pyte
         await asyncio.sleep(3_600)
         raise AssertionError("the question was not given up")
 
-    monkeypatch.setattr(leader_counts, "ANSWER_S", 0.01)
+    monkeypatch.setattr(shard_calls, "ANSWER_S", 0.01)
     broker = Broker()
     broker.call_through = hang
 
@@ -116,7 +117,9 @@ def test_a_broker_that_stands_still_is_waited_for_a_short_time(monkeypatch: pyte
 
 def test_an_answer_that_is_none_is_left_out() -> None:
     async def short(_: bytes) -> bytes:
-        return COUNTS_ANSWERS.encode(CountsAnswer((CountsReport(A, (1, 2)), CountsReport(B, (0,) * 10))))
+        return Codec[CountsAnswer](CountsAnswer).encode(
+            CountsAnswer((CountsReport(A, (1, 2)), CountsReport(B, (0,) * 10)))
+        )
 
     async def garbage(_: bytes) -> bytes:
         return b"{"

@@ -8,10 +8,11 @@ import pytest
 
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.hosted import HostedReplica
+from penstock.cluster.meta.codec import Codec
 from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
-from penstock.cluster.shard_calls import PROGRESS_ANSWERS, ProgressAnswer, ShardReport
+from penstock.cluster.shard_calls import ProgressAnswer, ShardReport
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import ReplicaRole, ReplicaStanding, ShardProgress
@@ -51,7 +52,7 @@ class World:
     async def call(self, broker: BrokerName, method: Method, content: bytes) -> bytes:
         assert (broker, method) == (LEADER, Method.PROGRESS)
         report = ShardReport(SHARD, self.says_epoch, END, {})
-        return PROGRESS_ANSWERS.encode(ProgressAnswer((report,)))
+        return Codec[ProgressAnswer](ProgressAnswer).encode(ProgressAnswer((report,)))
 
     def progress(self) -> ShardProgress:
         return ShardProgress(epoch=self.says_epoch, end=END, committed=0, acknowledged=[])

@@ -17,13 +17,11 @@ from typing import Final
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.hosted import HostedReplica
-from penstock.cluster.meta.codec import CodecError
 from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName
 from penstock.cluster.shard_calls import (
-    DIFFERENCES_ANSWERS,
-    DIFFERENCES_QUESTIONS,
+    DIFFERENCES,
     SHARDS_MAX,
     DifferencesAnswer,
     DifferencesQuestion,
@@ -71,7 +69,7 @@ class Comparisons:
 
     def __post_init__(self) -> None:
         self.member.answer(Method.LIST, self._answer_list)
-        self.member.answer(Method.DIFFERENCES, self._answer_differences)
+        self.member.answer(DIFFERENCES.method, DIFFERENCES.handler(self._answer_differences))
 
     async def run(self) -> None:
         """Compare all replicas that follow here, again and again, until it is cancelled."""
@@ -111,12 +109,8 @@ class Comparisons:
         asked = tuple(shards)[:SHARDS_MAX]
         if broker == self.host.me.name:
             return self._own(asked)
-        question = DIFFERENCES_QUESTIONS.encode(DifferencesQuestion(asked))
-        try:
-            async with asyncio.timeout(2.0):
-                return DIFFERENCES_ANSWERS.decode(await self.member.call(broker, Method.DIFFERENCES, question)).shards
-        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
-            return ()
+        answer = await DIFFERENCES.ask(self.member, broker, DifferencesQuestion(asked))
+        return () if answer is None else answer.shards
 
     # ------------------------------------------------------------ parts
 
@@ -191,12 +185,8 @@ class Comparisons:
         finally:
             self._listing.release()
 
-    async def _answer_differences(self, question: bytes) -> bytes:
-        try:
-            asked = DIFFERENCES_QUESTIONS.decode(question).shards
-        except CodecError as error:
-            raise NotCarriedOutError(str(error)) from error
-        return DIFFERENCES_ANSWERS.encode(DifferencesAnswer(self._own(asked[:SHARDS_MAX])))
+    async def _answer_differences(self, asked: DifferencesQuestion) -> DifferencesAnswer:
+        return DifferencesAnswer(self._own(asked.shards[:SHARDS_MAX]))
 
     def _own(self, shards: Iterable[str]) -> tuple[DifferencesReport, ...]:
         """Return the differences that were found here at replicas that are still open."""

@@ -5,51 +5,35 @@ This broker answers for the shards that it leads.
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
-from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.hosted import HostedReplica
-from penstock.cluster.meta.codec import CodecError
-from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName
 from penstock.cluster.shard_calls import (
-    PROGRESS_ANSWERS,
-    PROGRESS_QUESTIONS,
+    PROGRESS,
     SHARDS_MAX,
     ProgressAnswer,
     ProgressQuestion,
     ShardReport,
 )
 
-ANSWER_S: Final = 2.0
-"""A leader that has not answered after this time is left out."""
-
 
 class LeaderReports:
     def __init__(self, host: ClusterHost, member: MetaMember) -> None:
         self._host = host
         self._member = member
-        member.answer(Method.PROGRESS, self._answer)
+        member.answer(PROGRESS.method, PROGRESS.handler(self._answer))
 
     async def ask(self, leader: BrokerName, shards: Sequence[str]) -> Sequence[ShardReport]:
         """Return reports of those shards that a broker leads; none where it does not answer in time."""
         if leader == self._host.me.name:
             return await self._own(shards)
-        question = PROGRESS_QUESTIONS.encode(ProgressQuestion(tuple(shards)))
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return PROGRESS_ANSWERS.decode(await self._member.call(leader, Method.PROGRESS, question)).shards
-        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
-            return ()
+        answer = await PROGRESS.ask(self._member, leader, ProgressQuestion(tuple(shards)))
+        return () if answer is None else answer.shards
 
-    async def _answer(self, question: bytes) -> bytes:
-        try:
-            asked = PROGRESS_QUESTIONS.decode(question).shards
-        except CodecError as error:
-            raise NotCarriedOutError(str(error)) from error
-        return PROGRESS_ANSWERS.encode(ProgressAnswer(tuple(await self._own(asked[:SHARDS_MAX]))))
+    async def _answer(self, asked: ProgressQuestion) -> ProgressAnswer:
+        return ProgressAnswer(tuple(await self._own(asked.shards[:SHARDS_MAX])))
 
     async def _own(self, shards: Sequence[str]) -> list[ShardReport]:
         """Return reports of the shards that this broker leads."""

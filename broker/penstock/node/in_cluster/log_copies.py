@@ -8,14 +8,11 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.hosted import HostedReplica
-from penstock.cluster.meta.codec import CodecError
-from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName
-from penstock.cluster.shard_calls import PROGRESS_ANSWERS, PROGRESS_QUESTIONS, ProgressQuestion
+from penstock.cluster.shard_calls import PROGRESS, ProgressQuestion
 from penstock.kit.logging import logger
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.model.names import VhostName
@@ -25,7 +22,6 @@ READS_MAX: Final = 16
 """Questions to the coordinator, and to leaders, at once."""
 CAUGHT_UP_S: Final = 20.0
 """The time in which a leader has to answer, and this broker's replica has to have its records."""
-ANSWER_S: Final = 2.0
 LOOK_S: Final = 0.1
 _log = logger("cluster")
 
@@ -70,13 +66,9 @@ class LogCopies:
             if leader == self._host.me.name:
                 own = await asyncio.to_thread(replica.progress)
                 return own.end if own is not None and own.epoch == record.epoch else None
-            question = PROGRESS_QUESTIONS.encode(ProgressQuestion((shard,)))
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    answer = PROGRESS_ANSWERS.decode(await self._member.call(leader, Method.PROGRESS, question))
-            except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
-                return None
-            return next((each.end for each in answer.shards if each.epoch == record.epoch), None)
+            answer = await PROGRESS.ask(self._member, leader, ProgressQuestion((shard,)))
+            reports = () if answer is None else answer.shards
+            return next((each.end for each in reports if each.epoch == record.epoch), None)
 
 
 async def _committed(replica: HostedReplica) -> int:

@@ -17,11 +17,11 @@ from penstock.cluster.beating import keep_beating
 from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.host import FRAME_BYTES_MAX, ClusterHost, Member
 from penstock.cluster.meta.commands import Addresses, EndSession, FoundCluster
-from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.log import NotLeaderError
 from penstock.cluster.meta.member import META_OPTIONS, MetaMember
 from penstock.cluster.opening import open_coordinator
 from penstock.cluster.record import BrokerName
+from penstock.cluster.shard_calls import STANDING
 from penstock.cluster.translation import broker_number
 from penstock.kit.clock import SystemClock
 from penstock.kit.logging import logger
@@ -115,7 +115,7 @@ class Membership:
                 self.host.set_peer(broker, address)
         await self.member.start(list(self._brokers))
         self._has_started = True
-        self.member.answer(Method.STANDING, self._recovery.answer_standing)
+        self.member.answer(STANDING.method, STANDING.handler(self._recovery.answer_standing))
         self.member.before_adoption(self._recovery.sort_out)
         await self._socket.start()
         self._spawn(self._end_if_replaced(), "recovery")

@@ -9,13 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from penstock.cluster.calls import LostCallError, NotCarriedOutError
-from penstock.cluster.meta.codec import CodecError
-from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.record import BrokerName, ShardRecord
 from penstock.cluster.shard_calls import (
-    HAND_OVER_ANSWERS,
-    HAND_OVER_QUESTIONS,
+    HAND_OVER,
     HandOver,
     HandOverAnswer,
     HandOverQuestion,
@@ -39,7 +35,7 @@ class LeaderMoves:
     ) -> None:
         self._view = view
         self._reports_of = reports_of
-        view.member.answer(Method.HAND_OVER, self._answer_hand_over)
+        view.member.answer(HAND_OVER.method, HAND_OVER.handler(self._answer_hand_over))
 
     async def move(self, vhost: VhostName, to: BrokerName) -> MovedLeader:
         """Return when a broker leads all shards of a virtual host.
@@ -112,18 +108,10 @@ class LeaderMoves:
         if leader == self._view.metadata.me:
             await self._hand_over(shard, to)
             return
-        question = HAND_OVER_QUESTIONS.encode(HandOverQuestion(shard, to))
-        try:
-            HAND_OVER_ANSWERS.decode(await self._view.member.call(leader, Method.HAND_OVER, question))
-        except (NotCarriedOutError, LostCallError, CodecError):
-            return
+        await HAND_OVER.ask(self._view.member, leader, HandOverQuestion(shard, to), is_patient=True)
 
-    async def _answer_hand_over(self, question: bytes) -> bytes:
-        try:
-            asked = HAND_OVER_QUESTIONS.decode(question)
-        except CodecError as error:
-            raise NotCarriedOutError(str(error)) from error
-        return HAND_OVER_ANSWERS.encode(HandOverAnswer(await self._hand_over(asked.shard, BrokerName(asked.to))))
+    async def _answer_hand_over(self, asked: HandOverQuestion) -> HandOverAnswer:
+        return HandOverAnswer(await self._hand_over(asked.shard, BrokerName(asked.to)))
 
     async def _hand_over(self, shard: str, to: BrokerName) -> HandOver:
         replica = self._view.host.hosted(shard)

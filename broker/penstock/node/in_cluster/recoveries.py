@@ -11,17 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from penstock.cluster.calls import LostCallError, NotCarriedOutError
+from penstock.cluster.calls import NotCarriedOutError
 from penstock.cluster.coordinator import Refused, Versioned
 from penstock.cluster.host import ClusterHost
-from penstock.cluster.meta.codec import CodecError
-from penstock.cluster.meta.leader_link import Method
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName, ShardRecord
 from penstock.cluster.recovering import EPOCH_BITS, Choice, Problem, Seen, is_recovered, most, problem_of, recovered
 from penstock.cluster.shard_calls import (
-    STANDING_ANSWERS,
-    STANDING_QUESTIONS,
+    STANDING,
     ReplicaReport,
     StandingAnswer,
     StandingQuestion,
@@ -36,8 +33,6 @@ from penstock.services.ports import RecoveredShard, RemainingReplica
 from penstock.storage.cluster_json import shard_number
 from penstock.storage.vhost_files import shard_directory
 
-ANSWER_S: Final = 2.0
-"""A broker that has not answered after this time counts as one that does not answer."""
 LEAD_S: Final = 20.0
 """The chosen replica is waited for so long."""
 LOOK_S: Final = 0.2
@@ -60,7 +55,7 @@ class Recoveries:
     def __init__(self, view: ClusterView, clock: Clock) -> None:
         self._view = view
         self._recovery = ShardRecovery(view.host, view.member, view.is_alive, self._folder, clock)
-        view.member.answer(Method.STANDING, self._recovery.answer_standing)
+        view.member.answer(STANDING.method, STANDING.handler(self._recovery.answer_standing))
 
     async def recover(
         self, vhost: VhostName, number: int, broker: BrokerName, by: str, *, accepts_loss: bool
@@ -135,19 +130,14 @@ class ShardRecovery:
         is_alive = self._is_alive(broker)
         if broker == self._host.me.name:
             return Seen(broker, True, True, await self._own(question))
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                answer = await self._member.call(broker, Method.STANDING, STANDING_QUESTIONS.encode(question))
-            return Seen(broker, is_alive, True, STANDING_ANSWERS.decode(answer).report)
-        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
-            return Seen(broker, is_alive, False)
+        answer = await STANDING.ask(self._member, broker, question)
+        return Seen(broker, is_alive, False) if answer is None else Seen(broker, is_alive, True, answer.report)
 
-    async def answer_standing(self, question: bytes) -> bytes:
+    async def answer_standing(self, asked: StandingQuestion) -> StandingAnswer:
         """Answer the question of another broker. Raises NotCarriedOutError."""
         try:
-            asked = STANDING_QUESTIONS.decode(question)
-            return STANDING_ANSWERS.encode(StandingAnswer(await self._own(asked)))
-        except (CodecError, StorageError) as error:
+            return StandingAnswer(await self._own(asked))
+        except StorageError as error:
             raise NotCarriedOutError(str(error)) from error
 
     async def _own(self, question: StandingQuestion) -> ReplicaReport | None:
