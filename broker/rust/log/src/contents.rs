@@ -4,6 +4,7 @@
 //! later, so that a start touches no map.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::disk::Disk;
@@ -28,26 +29,10 @@ pub(crate) struct Contents {
 impl Contents {
     /// Reads the first `length` bytes of a file, or all of a shorter one.
     pub(crate) fn read(disk: &dyn Disk, path: &Path, length: u64) -> Result<Contents, LogError> {
-        let file = File::open(path).map_err(|error| LogError::io("open", path, error))?;
-        let there = file.metadata().map_err(|error| LogError::io("open", path, error))?.len();
+        let (file, there) = open(path)?;
         let mut contents = Contents { bytes: vec![0; length.min(there) as usize], bad_pages: Vec::new() };
-        let mut at = 0;
-        for part in contents.bytes.chunks_mut(PART_BYTES) {
-            match disk.read_at(&file, part, at) {
-                Err(error) if is_bad_sector(&error) => {
-                    for (page, page_at) in part.chunks_mut(PAGE_BYTES).zip((at..).step_by(PAGE_BYTES)) {
-                        match disk.read_at(&file, page, page_at) {
-                            Err(error) if is_bad_sector(&error) => {
-                                page.fill(0);
-                                contents.bad_pages.push(page_at);
-                            }
-                            read => read.map_err(|error| LogError::io("read", path, error))?,
-                        }
-                    }
-                }
-                read => read.map_err(|error| LogError::io("read", path, error))?,
-            }
-            at += part.len() as u64;
+        for (part, at) in contents.bytes.chunks_mut(PART_BYTES).zip((0..).step_by(PART_BYTES)) {
+            read_part(disk, &file, path, (part, at), &mut contents.bad_pages)?;
         }
         Ok(contents)
     }
@@ -79,5 +64,92 @@ impl Contents {
     /// Whether a part of the bytes between two offsets cannot be read.
     pub(crate) fn is_bad(&self, from: u64, to: u64) -> bool {
         self.bad_pages.iter().any(|&page| page < to && from < page + PAGE_BYTES as u64)
+    }
+}
+
+/// Where the written bytes of a part of a file end: after the last one that is not zero, or at the beginning of the part. It reads from the end
+/// on, and no further than that byte. Unreadable pages may hold anything.
+pub(crate) fn written_end(disk: &dyn Disk, path: &Path, part: Range<u64>) -> Result<u64, LogError> {
+    let (file, there) = open(path)?;
+    let mut end = part.end.min(there);
+    let mut bad_pages = Vec::new();
+    let mut read = Vec::new();
+    while part.start < end {
+        let from = ((end - 1) / PART_BYTES as u64 * PART_BYTES as u64).max(page_of(part.start));
+        read.clear();
+        read.resize((end - from) as usize, 0);
+        read_part(disk, &file, path, (&mut read, from), &mut bad_pages)?;
+        let bad_end = bad_pages.last().map_or(0, |page| (page + PAGE_BYTES as u64).min(end));
+        let written = (from + written_in(&read) as u64).max(bad_end);
+        if written > from {
+            return Ok(written.max(part.start));
+        }
+        end = from;
+    }
+    Ok(part.start)
+}
+
+fn page_of(offset: u64) -> u64 {
+    offset / PAGE_BYTES as u64 * PAGE_BYTES as u64
+}
+
+/// A file, and its length.
+fn open(path: &Path) -> Result<(File, u64), LogError> {
+    let opened = File::open(path).and_then(|file| file.metadata().map(|there| (file, there.len())));
+    opened.map_err(|error| LogError::io("open", path, error))
+}
+
+/// Fills a part that begins at an offset, which is that of a page; pages that cannot be read are zeros.
+fn read_part(
+    disk: &dyn Disk,
+    file: &File,
+    path: &Path,
+    (part, at): (&mut [u8], u64),
+    bad_pages: &mut Vec<u64>,
+) -> Result<(), LogError> {
+    match disk.read_at(file, part, at) {
+        Err(error) if is_bad_sector(&error) => {
+            for (page, page_at) in part.chunks_mut(PAGE_BYTES).zip((at..).step_by(PAGE_BYTES)) {
+                match disk.read_at(file, page, page_at) {
+                    Err(error) if is_bad_sector(&error) => {
+                        page.fill(0);
+                        bad_pages.push(page_at);
+                    }
+                    read => read.map_err(|error| LogError::io("read", path, error))?,
+                }
+            }
+        }
+        read => read.map_err(|error| LogError::io("read", path, error))?,
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::disk::RealDisk;
+
+    #[test]
+    fn the_written_bytes_of_a_part_end_after_the_last_that_is_not_zero() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("segment");
+        let file = File::create(&path).unwrap();
+        file.set_len(5 << 20).unwrap();
+        let end_of = |part: Range<u64>| written_end(&RealDisk, &path, part).unwrap();
+        assert_eq!(end_of(100..5 << 20), 100);
+
+        for at in [99, (1 << 20) - 1, (2 << 20) + 5] {
+            file.write_at(&[7], at).unwrap();
+        }
+
+        assert_eq!(end_of(100..5 << 20), (2 << 20) + 6);
+        assert_eq!(end_of(100..u64::MAX), (2 << 20) + 6, "a part may be longer than the file");
+        assert_eq!(end_of(100..2 << 20), 1 << 20);
+        assert_eq!(end_of(100..4096), 100, "the byte before it does not count");
+        assert_eq!(end_of((2 << 20) + 6..5 << 20), (2 << 20) + 6);
+        assert_eq!(end_of(9..9), 9);
     }
 }

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::unlink_if_there;
-use crate::contents::Contents;
+use crate::contents::written_end;
 use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Corruption, LogError};
@@ -31,6 +31,14 @@ pub(crate) struct Cut {
     pub(crate) position: Position,
     /// The highest epoch that had begun: the next one is above it, also where its record is gone.
     pub(crate) epoch: u64,
+}
+
+/// The part of a segment that nothing was written to, as the log knows that wrote the segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unwritten {
+    pub(crate) segment: u64,
+    /// It begins at this offset.
+    pub(crate) from: u64,
 }
 
 impl Cut {
@@ -58,8 +66,15 @@ impl Cut {
         sync_names(disk, directory)
     }
 
-    /// Cuts the files of the log; afterwards they are on the disk as if nothing had been above the position.
-    pub(crate) fn complete(self, disk: &dyn Disk, directory: &Path, synced: &mut SyncedFile) -> Result<(), LogError> {
+    /// Cuts the files of the log; afterwards they are on the disk as if nothing had been above the position. What is known to be unwritten
+    /// is not read: most of a segment may be.
+    pub(crate) fn complete(
+        self,
+        disk: &dyn Disk,
+        directory: &Path,
+        synced: &mut SyncedFile,
+        unwritten: Option<Unwritten>,
+    ) -> Result<(), LogError> {
         for &number in Names::list(directory)?.segments.iter().rev() {
             let path = segment_path(directory, number);
             // Without a header nothing says what it holds. A start decides about it.
@@ -71,7 +86,8 @@ impl Cut {
                 remove(disk, &path)?;
                 continue;
             }
-            self.clear(disk, &path, &header, bytes)?;
+            let unwritten = unwritten.filter(|unwritten| unwritten.segment == number);
+            self.clear(disk, &path, &header, unwritten.map_or(bytes, |unwritten| unwritten.from.min(bytes)))?;
             if header.first < self.position {
                 break;
             }
@@ -81,10 +97,10 @@ impl Cut {
         Self::forget(disk, directory)
     }
 
-    /// Overwrites what a segment of so many bytes has above the position with zeros.
-    fn clear(self, disk: &dyn Disk, path: &Path, header: &SegmentHeader, bytes: u64) -> Result<(), LogError> {
+    /// Overwrites what a segment has above the position with zeros. Nothing is written from an offset on.
+    fn clear(self, disk: &dyn Disk, path: &Path, header: &SegmentHeader, unwritten: u64) -> Result<(), LogError> {
         let from = SEGMENT_HEADER_BYTES + (self.position.0 - header.first.0);
-        let end = from + Contents::read(disk, path, bytes)?.written_above(from);
+        let end = written_end(disk, path, from..unwritten)?;
         if end > from {
             unlink_if_there(disk, &directory_path(path))?;
             write_zeros(disk, path, from, end).map_err(|error| LogError::io("truncate", path, error))?;

@@ -178,7 +178,7 @@ fn after_cut(directory: &Path, disk: &dyn Disk) -> Result<SyncedFile, LogError> 
     let mut synced = SyncedFile::load(directory)?;
     if let Some(cut) = Cut::load(directory)? {
         synced.set_format(Format::Two);
-        cut.complete(disk, directory, &mut synced)?;
+        cut.complete(disk, directory, &mut synced, None)?;
     }
     Ok(synced)
 }

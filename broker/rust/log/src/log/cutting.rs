@@ -11,7 +11,7 @@ use super::{Log, Stage, epoch};
 use crate::active::Size;
 use crate::ahead::Ahead;
 use crate::contents::Contents;
-use crate::cut::Cut;
+use crate::cut::{Cut, Unwritten};
 use crate::directory::Lookup;
 use crate::error::{KeptRecords, LogError};
 use crate::format::Format;
@@ -39,6 +39,8 @@ impl Log {
         }
         let rest = self.rest_below(position, end)?;
         let cut = Cut { position, epoch: self.newest_epoch };
+        // Nothing is written to space that was not reserved.
+        let unwritten = Unwritten { segment: self.active.segment.number(), from: self.active.reserved };
         let begun = cut.intend(self.options.disk.as_ref(), &self.directory).and_then(|()| self.begin_behind(position));
         if let Err(error) = begun {
             let forgotten = Cut::forget(self.options.disk.as_ref(), &self.directory);
@@ -46,7 +48,7 @@ impl Log {
             return Err(error);
         }
         let mut synced = self.synced_file.lock().unwrap_or_else(PoisonError::into_inner);
-        let completed = cut.complete(self.options.disk.as_ref(), &self.directory, &mut synced);
+        let completed = cut.complete(self.options.disk.as_ref(), &self.directory, &mut synced, Some(unwritten));
         drop(synced);
         completed.inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
         self.forget_above(position, rest);
