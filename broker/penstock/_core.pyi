@@ -39,6 +39,7 @@ __all__ = [
     "FindLeader",
     "GroupState",
     "HeaderIs",
+    "HeardLeader",
     "JsonDecoder",
     "LeaseOwnerState",
     "LeaseState",
@@ -1090,6 +1091,14 @@ class ShardState:
     def __new__(cls, *, epoch: int, leader: int, leader_replica: str, leader_boot: int, in_sync: Sequence[str], replicas: Sequence[ReplicaHolder], min_in_sync: int) -> Self: ...
 
 @final
+class HeardLeader:
+    """The number of the broker that leads an epoch, as its messages say."""
+
+    epoch: int
+    broker: int
+    def __new__(cls, *, epoch: int, broker: int) -> Self: ...
+
+@final
 class ReplicaRole:
     """A leader has an epoch, a halted replica a reason, and a follower neither."""
 
@@ -1099,7 +1108,9 @@ class ReplicaRole:
     halted: str | None
     halt: str | None
     """Which reason it is: `coordinator`, `committed` or `disk`."""
-    def __new__(cls, *, epoch: int | None = None, appends: bool = False, delivers: bool = False, halted: str | None = None, halt: str | None = None) -> Self: ...
+    follows: HeardLeader | None
+    """The leader that a follower has heard, which the record may show later."""
+    def __new__(cls, *, epoch: int | None = None, appends: bool = False, delivers: bool = False, halted: str | None = None, halt: str | None = None, follows: HeardLeader | None = None) -> Self: ...
 
 @final
 class ReplicaStanding:

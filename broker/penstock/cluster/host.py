@@ -282,19 +282,26 @@ class ClusterHost:
         return self._replicas.get(shard_id(self.me.cluster, shard))
 
     def leader_of(self, shard: bytes) -> tuple[int, int] | None:
-        """Return the number of the broker that leads a shard, and its epoch, as far as they are known here."""
-        found = self._records.get(shard)
+        """Return the number of the broker that leads a shard, and its epoch, as far as they are known here.
+
+        A replica may hear a new leader before the record of that is watched.
+        """
+        found, replica = self._records.get(shard), self._replicas.get(shard)
+        heard = None if replica is None else replica.role.follows
+        if heard is not None and (found is None or heard.epoch > found.record.epoch):
+            return heard.broker, heard.epoch
         if found is None:
             return None
         return self.translation.number_of(found.record.leader.broker), found.record.epoch
 
     def leader_name(self, shard: bytes) -> BrokerName | None:
         """Return the broker that leads a shard: None where none is known that is connected."""
-        found = self._records.get(shard)
+        found = self.leader_of(shard)
         if found is None:
             return None
-        name = BrokerName(found.record.leader.broker)
-        return name if name == self.me.name or self.is_connected(name) else None
+        number, _ = found
+        is_reached = number in (self._number, *self._connected)
+        return self.translation.name_of(number) if is_reached else None
 
     def is_connected(self, broker: BrokerName) -> bool:
         """Return whether this broker has a connection to another one."""

@@ -16,7 +16,17 @@ from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.cluster.shard_calls import HandOver
 from penstock.cluster.translation import broker_number
-from penstock.native import ChangeAsked, ClusterNode, PeerChanged, PeerMessage, Replica, ReplicaRole, ReplicaStanding
+from penstock.native import (
+    ChangeAsked,
+    ClusterNode,
+    HeardLeader,
+    PeerChanged,
+    PeerMessage,
+    Replica,
+    ReplicaRole,
+    ReplicaStanding,
+    RoleChanged,
+)
 
 ME = Member(bytes(16), BrokerName("mq-0"), boot=5)
 REPLICAS = [f"{number:032x}" for number in range(1, 4)]
@@ -51,6 +61,9 @@ class MadeUpNode:
         self.has_read.set()
 
     def changed(self, *_: object) -> None:
+        pass
+
+    def set_peer(self, *_: object) -> None:
         pass
 
     def close_replica(self, _: bytes) -> None:
@@ -337,6 +350,32 @@ def test_a_late_answer_brings_no_leader_back_that_was_replaced(tmp_path: Path) -
         coordinator.may_answer.set()
         await changing
         assert host.leader_of(shard) == (host.translation.number_of("mq-1"), 4)
+        await host.stop()
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_a_replica_has_heard_counts_before_the_record_shows_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        coordinator, node = DirectoryCoordinator(tmp_path / "coordinator"), MadeUpNode()
+        assert not isinstance(await coordinator.change("meta", None, record_with(in_sync=3)), Refused)
+        host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
+        host.start()
+        shard = (await host.open("meta", tmp_path / "meta", ReplicaOptions())).shard
+        await until(lambda: host.leader_of(shard) == (broker_number(ME.name), 3))
+        host.set_peer(BrokerName("mq-1"), "127.0.0.1:1")
+        node.report(PeerChanged(broker=broker_number("mq-1"), is_connected=True))
+
+        for epoch, leader in ((2, ME.name), (4, "mq-1")):
+            heard = HeardLeader(epoch=epoch, broker=broker_number("mq-1"))
+            replica = host._replicas[shard]
+            changed = replica.changed
+            node.report(RoleChanged(shard=shard, role=ReplicaRole(follows=heard)))
+            await asyncio.wait_for(changed.wait(), 60)
+            assert host.leader_name(shard) == leader
+
+        node.report(PeerChanged(broker=broker_number("mq-1"), is_connected=False))
+        await until(lambda: host.leader_name(shard) is None)
         await host.stop()
 
     asyncio.run(run())

@@ -229,6 +229,7 @@ class VhostReplica:
         if self._known_leader is not None:
             leads(self._vhost)
         self._known_leader = leader
+        self.owner.wake()
 
     def _has_to_look(self) -> bool:
         return (self._term is None or self._me not in self._brokers) and bool(self._led())

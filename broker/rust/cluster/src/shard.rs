@@ -179,7 +179,7 @@ impl Shard {
 
     #[must_use]
     pub fn role(&self) -> Role {
-        self.lock().as_ref().map_or(Role::Follower, |place| place.replicator().role())
+        self.lock().as_ref().map_or(Role::Follower { of: None }, |place| place.replicator().role())
     }
 
     /// The shard's record, as last read or watched.

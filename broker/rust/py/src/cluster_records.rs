@@ -20,12 +20,14 @@ records! {
         replicas: Vec<ReplicaHolder>,
         min_in_sync: usize,
     }
+    HeardLeader { epoch: u64, broker: u64 }
     ReplicaRole {
         epoch: Option<u64> = None,
         appends: bool = false,
         delivers: bool = false,
         halted: Option<String> = None,
         halt: Option<String> = None,
+        follows: Option<HeardLeader> = None,
     }
     ReplicaStanding { role: ReplicaRole, committed: u64, end: u64, promised: u64 = 0, log_epoch: u64 = 0 }
     ReplicaIdentity { replica: String, promised: u64 }
@@ -104,9 +106,13 @@ impl From<Question> for NodeEvent {
 
 impl From<Role> for ReplicaRole {
     fn from(role: Role) -> ReplicaRole {
-        let follower = ReplicaRole { epoch: None, appends: false, delivers: false, halted: None, halt: None };
+        let follower =
+            ReplicaRole { epoch: None, appends: false, delivers: false, halted: None, halt: None, follows: None };
         match role {
-            Role::Follower => follower,
+            Role::Follower { of } => {
+                let follows = of.map(|heard| HeardLeader { epoch: heard.epoch, broker: heard.leader });
+                ReplicaRole { follows, ..follower }
+            }
             Role::Leader { epoch, appends, delivers } => {
                 ReplicaRole { epoch: Some(epoch), appends, delivers, ..follower }
             }

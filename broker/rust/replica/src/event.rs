@@ -108,11 +108,21 @@ pub enum Effect {
     Role(Role),
 }
 
+/// The leader of an epoch, as its messages say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    pub epoch: Epoch,
+    pub leader: BrokerId,
+}
+
 /// The broker's part in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Takes no publishes and delivers nothing.
-    Follower,
+    Follower {
+        /// The leader that it heard, which the record may show later; `None` where it has heard none since it led, or started.
+        of: Option<Heard>,
+    },
     Leader {
         epoch: Epoch,
         /// Takes publishes; not during a hand-over.

@@ -24,7 +24,7 @@ mod settings;
 mod state;
 
 pub use epochs::Epochs;
-pub use event::{ChangeId, Effect, Event, Halt, Link, ReadId, Role};
+pub use event::{ChangeId, Effect, Event, Halt, Heard, Link, ReadId, Role};
 pub use message::Message;
 pub use moving::minimum_of;
 pub use record::{Leader, Outcome, ShardRecord, Version};

@@ -30,7 +30,7 @@ impl Replica {
             asked: None,
             number: me.boot.rotate_left(32),
             effects: Vec::new(),
-            role: Role::Follower,
+            role: Role::Follower { of: None },
             yields: false,
             placed: BTreeSet::new(),
         }
@@ -321,7 +321,7 @@ impl Replica {
 
     fn report_role(&mut self) {
         let role = match &self.state {
-            State::Following(_) => Role::Follower,
+            State::Following(following) => following.role(),
             State::Halted(why) => Role::Halted(*why),
             State::Leading(leading) => leading.role(),
         };

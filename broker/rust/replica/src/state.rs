@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    BrokerId, ChangeId, Effect, Epoch, Epochs, Halt, Leader, Link, Millis, Position, ReadId, ReplicaId, Role, Settings,
-    ShardRecord, Version,
+    BrokerId, ChangeId, Effect, Epoch, Epochs, Halt, Heard, Leader, Link, Millis, Position, ReadId, ReplicaId, Role,
+    Settings, ShardRecord, Version,
 };
 
 /// A replica's state on the disk, from which a start goes on.
@@ -107,6 +107,10 @@ pub(crate) enum FollowingStage {
 }
 
 impl Following {
+    pub fn role(&self) -> Role {
+        Role::Follower { of: self.leader.map(|leader| Heard { epoch: self.epoch, leader }) }
+    }
+
     pub fn of_none(now: Millis) -> Following {
         Following {
             epoch: 0,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_replica::{
-    Effect, Epochs, Event, Halt, Leader, Message, Outcome, Replica, Role, Settings, ShardRecord, Stored, Version,
+    Effect, Epochs, Event, Halt, Heard, Leader, Message, Outcome, Replica, Role, Settings, ShardRecord, Stored, Version,
 };
 
 const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
@@ -43,7 +43,7 @@ fn a_watch_that_is_behind_halts_no_replica() {
     replica.step(2, Event::Read { read: Some(read), record: Some(record(5)) });
     replica.step(3, Event::Read { read: None, record: Some(record(4)) });
 
-    assert_eq!(replica.role(), Role::Follower);
+    assert_eq!(replica.role(), Role::Follower { of: None });
     assert_eq!(replica.record().unwrap().epoch, 5);
 }
 
@@ -55,7 +55,10 @@ fn a_replica_promises_before_it_follows() {
     assert_eq!(effects, [Effect::Promise(6)]);
 
     let effects = replica.step(3, Event::Promised(6));
-    assert!(matches!(effects[..], [Effect::Send { to: 1, message: Message::Hello { epoch: 6, .. } }]), "{effects:?}");
+    let [Effect::Send { to: 1, message: Message::Hello { epoch: 6, .. } }, Effect::Role(role)] = effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(role, Role::Follower { of: Some(Heard { epoch: 6, leader: 1 }) }, "the record may show it later");
     let old = Message::Beat { epoch: 5, high_watermark: 9, sent: 1, session: 0 };
     let effects = replica.step(4, Event::Received { from: 2, message: old });
     assert_eq!(effects, [Effect::Send { to: 2, message: Message::Fenced { epoch: 6 } }]);
@@ -69,7 +72,7 @@ fn a_replica_halts_rather_than_cut_what_is_committed() {
         Event::Received { from: 1, message: Message::Beat { epoch: 6, high_watermark: 3, sent: 1, session: 0 } },
     );
     let effects = replica.step(3, Event::Promised(6));
-    let [Effect::Send { message: Message::Hello { session, .. }, .. }] = effects[..] else { panic!("{effects:?}") };
+    let [Effect::Send { message: Message::Hello { session, .. }, .. }, ..] = effects[..] else { panic!("{effects:?}") };
     let welcome = Message::Welcome { epoch: 6, session, equal_until: 8, high_watermark: 3 };
     let effects = replica.step(4, Event::Received { from: 1, message: welcome });
 
@@ -204,13 +207,13 @@ fn a_leader_whose_disk_stalls_asks_another_one_to_lead() {
     let mut now = 7;
     let mut effects = Vec::new();
     while now < 5_007 {
-        assert!(!effects.contains(&Effect::Role(Role::Follower)), "after {now} ms");
+        assert!(!effects.contains(&Effect::Role(Role::Follower { of: None })), "after {now} ms");
         now += 100;
         effects = replica.step(now, Event::Tick);
     }
 
     assert!(effects.contains(&Effect::Send { to: 1, message: Message::TakeOver { epoch: 6 } }), "{effects:?}");
-    assert!(effects.contains(&Effect::Role(Role::Follower)), "{effects:?}");
+    assert!(effects.contains(&Effect::Role(Role::Follower { of: None })), "{effects:?}");
     // It leaves the campaign to replicas whose disks go on.
     for _ in 0..100 {
         now += 100;

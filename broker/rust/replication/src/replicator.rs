@@ -167,7 +167,7 @@ impl Replicator {
             wanted: BTreeMap::new(),
             lacking: BTreeSet::new(),
             publishes: Publishes::default(),
-            role: Role::Follower,
+            role: Role::Follower { of: None },
             events: VecDeque::new(),
             outputs: Vec::new(),
         }

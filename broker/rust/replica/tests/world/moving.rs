@@ -128,7 +128,7 @@ impl World {
         match (self.has_part(broker), node.replica.is_some(), node.has_replica) {
             (true, false, _) => return self.open(broker),
             (false, true, _) => {
-                self.checks.role(self.now, broker, Role::Follower, &mut self.brokers[broker])?;
+                self.checks.role(self.now, broker, Role::Follower { of: None }, &mut self.brokers[broker])?;
                 self.brokers[broker].close();
             }
             (false, false, true) => self.begin_release(broker),
