@@ -31,6 +31,7 @@ RETURNED = f"{LOG} returned_segments"
 REPLAY = f"{LOG} replay"
 CUT = f"{LOG} cut_replay"
 REPLICAS = f"{LOG} replicas"
+REPLICAS = f"{LOG} replicas"
 PRODUCERS = f"{ENGINE} producers"
 SIMULATION = "cargo test --release --locked --quiet -p penstock-replica --test simulation"
 FULL_STARTS = f"{ENGINE} full_disk_starts"
@@ -132,8 +133,8 @@ FAULTS = (
     Fault(
         "a bad sector stops a start",
         "broker/rust/log/src/contents.rs",
-        "                Err(error) if is_bad_sector(&error) => {\n                    for",
-        "                Err(error) if is_bad_sector(&error) && part.is_empty() => {\n                    for",
+        "        Err(error) if is_bad_sector(&error) => {\n            for",
+        "        Err(error) if is_bad_sector(&error) && part.is_empty() => {\n            for",
         BAD_SECTORS,
     ),
     Fault(
@@ -446,9 +447,16 @@ FAULTS = (
     Fault(
         "a start does not complete a cut",
         "broker/rust/log/src/recovery.rs",
-        "        cut.complete(disk, directory, &mut synced)?;\n",
+        "        cut.complete(disk, directory, &mut synced, None)?;\n",
         "        let _ = cut;\n",
         CUT,
+    ),
+    Fault(
+        "a cut leaves bytes of the segment that is written to",
+        "broker/rust/log/src/log/cutting.rs",
+        "from: self.active.reserved }",
+        "from: 0 }",
+        REPLICAS,
     ),
     Fault(
         "records that were cut count as synced",
