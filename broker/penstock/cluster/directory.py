@@ -4,7 +4,8 @@ Each shard has a file with its record and a version that each change draws anew.
 turns. A watch checks all files together, and reads the changed ones.
 
 Limits: the directory is on a local file system, because locks and renames elsewhere promise less; a machine whose disk
-is lost loses the records.
+is lost loses the records. A process that stands still in the middle of a change keeps the others from changing records
+until it goes on.
 """
 
 import asyncio
