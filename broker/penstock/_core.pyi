@@ -1499,8 +1499,10 @@ class Channel:
     """
 
     def __new__(cls, targets: Sequence[str], authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: ChannelTls | None = None, follows: bool = True, vhost: str = "/") -> Self: ...
-    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
+    def call(self, method: str, payload: bytes, timeout_ms: int, is_repeatable: bool) -> bytes:
         """Make a unary call and return the answer (blocking, without the GIL). Raises RpcError.
+
+        One that is repeatable is made again when its connection breaks.
 
         `method` is a full path such as "/penstock.v1.AdminService/Bind".
         """

@@ -401,7 +401,7 @@ class FakeTransport:
         self.is_closed = False
         self._in_flight_max = in_flight_max
 
-    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
+    def call(self, method: str, payload: bytes, timeout_ms: int, is_repeatable: bool = False) -> bytes:
         return self.broker.call(method, payload)
 
     def publisher(self, options: PublisherOptions) -> FakePublisher:

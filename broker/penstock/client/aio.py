@@ -27,6 +27,7 @@ from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import Publishing
+from penstock.client.repeatable import is_repeatable
 from penstock.client.staging import target_of
 from penstock.client.steps import Call, Steps, drive_async
 from penstock.client.stream_calls import delete_producer
@@ -229,7 +230,7 @@ class Connection(AsyncTopology):
 
     async def _send(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         try:
-            return await self._in_thread(self._transport.call, method, payload, timeout_ms)
+            return await self._in_thread(self._transport.call, method, payload, timeout_ms, is_repeatable(method))
         except self._transport.rpc_error as error:
             raise from_status(*error.args) from error
 

@@ -58,8 +58,8 @@ class NativeTransport:
             vhost=address.vhost,
         )
 
-    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
-        return self._channel.call(method, payload, timeout_ms)
+    def call(self, method: str, payload: bytes, timeout_ms: int, is_repeatable: bool = False) -> bytes:
+        return self._channel.call(method, payload, timeout_ms, is_repeatable)
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
         return Publisher(

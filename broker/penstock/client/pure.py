@@ -68,10 +68,13 @@ class PureTransport:
         self._ports: WeakSet[PurePublisher | PureReader | PureConsumer] = WeakSet()
         self._closed = Event()
 
-    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
-        """Make a call; where a broker refuses it because it does not lead, again at the leader, within the time."""
+    def call(self, method: str, payload: bytes, timeout_ms: int, is_repeatable: bool = False) -> bytes:
+        """Make a call; where a broker refuses it because it does not lead, again at the leader, within the time.
+
+        One that is repeatable is made again also where its connection broke.
+        """
         deadline = monotonic() + timeout_ms / 1_000
-        tries = _Tries(self._route.following.given, deadline)
+        tries = _Tries(self._route.following.given, deadline, is_repeatable=is_repeatable)
         # The state for another virtual host than the connection's: it is of this call alone.
         other: Following | None = None
         while True:
@@ -173,16 +176,17 @@ class _Route:
 class _Tries:
     """The attempts of a unary call."""
 
-    def __init__(self, given: tuple[str, ...], deadline: float) -> None:
+    def __init__(self, given: tuple[str, ...], deadline: float, *, is_repeatable: bool) -> None:
         self._given = given
         self._deadline = deadline
+        self._is_repeatable = is_repeatable
         self._backoff = Backoff(random)
         # Why addresses could not be reached since a broker has answered.
         self._unreached: dict[str, str] = {}
 
     def failed(self, target: str, status: StatusError, hint: Hint | None) -> None:
         """Raise the status if the call may not be made again: it was sent, or there is no address left to try."""
-        if hint is not None:
+        if hint is not None or (self._is_repeatable and is_broken(status)):
             self._unreached.clear()
             return
         if not is_unsent(status):
@@ -305,6 +309,12 @@ class _GrpcStream:
         self._call.cancel()
         self._on_end(status)
         return status
+
+
+def is_broken(status: StatusError) -> bool:
+    """Return whether the connection of a call broke: a broker that refuses a call says why in details."""
+    code, _, details = status.args
+    return code == UNAVAILABLE and not details and not is_unsent(status)
 
 
 def is_unsent(status: StatusError) -> bool:

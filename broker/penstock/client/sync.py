@@ -23,6 +23,7 @@ from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import Publishing, publish_anew
+from penstock.client.repeatable import is_repeatable
 from penstock.client.stage import Stage
 from penstock.client.staging import target_of
 from penstock.client.steps import Call, Steps, drive
@@ -223,7 +224,7 @@ class Connection(Topology):
 
     def _send(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         try:
-            return self._transport.call(method, payload, timeout_ms)
+            return self._transport.call(method, payload, timeout_ms, is_repeatable(method))
         except self._transport.rpc_error as error:
             raise from_status(*error.args) from error
 

@@ -230,8 +230,8 @@ class Transport(Protocol):
 
     @property
     def rpc_error(self) -> type[Exception]: ...
-    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
-        """Make a unary call, from any thread."""
+    def call(self, method: str, payload: bytes, timeout_ms: int, is_repeatable: bool = False) -> bytes:
+        """Make a unary call, from any thread. One that is repeatable is made again when its connection breaks."""
 
     def publisher(self, options: PublisherOptions) -> PublisherPort: ...
     def consumer(self, options: ConsumerOptions) -> ConsumerPort: ...

@@ -169,11 +169,17 @@ impl Channel {
     }
 
     /// A unary call that blocks until it is answered or `timeout_ms` have passed. Where a broker refuses it because it does
-    /// not lead, it is made again at the leader.
-    pub fn call(&self, method: &str, payload: Vec<u8>, timeout_ms: u64) -> Result<Vec<u8>, RpcError> {
+    /// not lead, it is made again at the leader. One that is repeatable is made again also where its connection broke.
+    pub fn call(
+        &self,
+        method: &str,
+        payload: Vec<u8>,
+        timeout_ms: u64,
+        is_repeatable: bool,
+    ) -> Result<Vec<u8>, RpcError> {
         let path = path(method)?;
         let timeout = Duration::from_millis(timeout_ms);
-        let call = self.unary(path, payload.into(), timeout);
+        let call = self.unary(path, payload.into(), timeout, is_repeatable);
         let started = Instant::now();
         let answer = runtime::handle()?.block_on(async { tokio::time::timeout(timeout, call).await });
         match answer {
@@ -188,8 +194,14 @@ impl Channel {
     }
 
     /// Calls where the state says, until the call was sent and not refused because another broker leads, or no target is
-    /// left that could be reached.
-    async fn unary(&self, path: PathAndQuery, payload: Bytes, timeout: Duration) -> Result<Bytes, RpcError> {
+    /// left that could be reached. A broker that refuses a call says why in details, which a connection that breaks does not.
+    async fn unary(
+        &self,
+        path: PathAndQuery,
+        payload: Bytes,
+        timeout: Duration,
+        is_repeatable: bool,
+    ) -> Result<Bytes, RpcError> {
         let until = Instant::now() + timeout;
         let (mut back_off, mut unreached) = (BackOff::default(), Unreached::default());
         // The state for another virtual host than the channel's: it is of this call alone.
@@ -219,7 +231,8 @@ impl Channel {
                 Some(other) => other.ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
                 None => lock(&self.route).ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
             };
-            if hint.is_some() && lock(&self.route).follows() {
+            let is_broken = matches!(end_of(&error, None, is_unsent), End::Unavailable) && error.details.is_empty();
+            if (hint.is_some() && lock(&self.route).follows()) || (is_repeatable && is_broken) {
                 unreached.clear();
             } else {
                 unreached.add(target, error.clone(), is_unsent, lock(&self.route).given())?;
@@ -272,7 +285,7 @@ impl Channel {
 
     /// Makes a call that only the leader answers, and returns the target that is used then.
     pub(crate) async fn find_leader(&self, method: &'static str, payload: Vec<u8>, timeout: Duration) -> String {
-        let call = self.unary(PathAndQuery::from_static(method), payload.into(), timeout);
+        let call = self.unary(PathAndQuery::from_static(method), payload.into(), timeout, false);
         // Whatever it answers: without a leader, the streams get the error.
         let _ = tokio::time::timeout(timeout, call).await;
         current(&self.route).0

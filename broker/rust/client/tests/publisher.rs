@@ -344,19 +344,22 @@ fn a_call_is_answered_or_refused_or_late() {
     let channel = broker.channel();
     let method = "/penstock.v1.MessagingService/Echo";
 
-    assert_eq!(channel.call(method, b"hello".to_vec(), 10_000).unwrap(), b"hello");
-    let refused = channel.call(method, Vec::new(), 10_000).unwrap_err();
+    assert_eq!(channel.call(method, b"hello".to_vec(), 10_000, false).unwrap(), b"hello");
+    let refused = channel.call(method, Vec::new(), 10_000, false).unwrap_err();
     assert_eq!((refused.code, refused.message.as_str(), &refused.details[..]), (5, "no queue 'a'", &b"\x08\x05"[..]));
-    assert_eq!(channel.call(method, b"wait".to_vec(), 30).unwrap_err().code, Code::DeadlineExceeded as i32);
+    assert_eq!(channel.call(method, b"wait".to_vec(), 30, false).unwrap_err().code, Code::DeadlineExceeded as i32);
     channel.close();
-    assert_eq!(channel.call(method, b"hello".to_vec(), 10_000).unwrap_err().code, Code::FailedPrecondition as i32);
+    assert_eq!(
+        channel.call(method, b"hello".to_vec(), 10_000, false).unwrap_err().code,
+        Code::FailedPrecondition as i32
+    );
 }
 
 #[test]
 fn nobody_listening_is_told_by_its_cause() {
     let channel = unanswered();
 
-    let error = channel.call("/penstock.v1.AdminService/GetStatus", Vec::new(), 5_000).unwrap_err();
+    let error = channel.call("/penstock.v1.AdminService/GetStatus", Vec::new(), 5_000, false).unwrap_err();
 
     assert_eq!(error.code, Code::Unavailable as i32);
     assert!(error.message.contains("refused"), "{}", error.message);

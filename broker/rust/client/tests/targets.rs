@@ -64,7 +64,7 @@ fn a_publisher_passes_over_a_target_without_a_broker_and_moves_on_when_one_goes(
 fn a_call_that_reaches_no_target_names_them_all() {
     let targets = [unanswered(), unanswered()];
 
-    let error = channel(&targets).call("/penstock.v1.AdminService/GetStatus", Vec::new(), 5_000).unwrap_err();
+    let error = channel(&targets).call("/penstock.v1.AdminService/GetStatus", Vec::new(), 5_000, false).unwrap_err();
 
     let told = targets.iter().all(|target| error.message.contains(&format!("{target}: ")));
     assert!(told && error.code == tonic::Code::Unavailable as i32, "{error:?}");
@@ -121,7 +121,7 @@ fn brokers_that_name_each_other_for_ever_end_a_call_at_its_time_limit() {
     let payload = format!("at {}", unanswered()).into_bytes();
 
     let error = channel(&[first.address.to_string(), second.address.to_string()])
-        .call("/penstock.v1.MessagingService/Peek", payload, 1_000)
+        .call("/penstock.v1.MessagingService/Peek", payload, 1_000, false)
         .unwrap_err();
 
     assert!(
@@ -136,10 +136,10 @@ fn a_call_is_made_again_at_the_leader_unless_hints_are_not_followed() {
     let payload = format!("at {}", leader.address).into_bytes();
     let method = "/penstock.v1.MessagingService/Peek";
 
-    assert_eq!(channel(&[given.address.to_string()]).call(method, payload.clone(), 10_000).unwrap(), payload);
+    assert_eq!(channel(&[given.address.to_string()]).call(method, payload.clone(), 10_000, false).unwrap(), payload);
 
     let staying = ChannelSettings { follows: false, ..settings(&[given.address.to_string()]) };
-    let refused = Channel::new(&staying).unwrap().call(method, payload, 10_000).unwrap_err();
+    let refused = Channel::new(&staying).unwrap().call(method, payload, 10_000, false).unwrap_err();
     assert_eq!((refused.code, refused.message.as_str()), (tonic::Code::Unavailable as i32, "led by another broker"));
 }
 

@@ -62,8 +62,9 @@ impl PyChannel {
         method: &str,
         payload: Vec<u8>,
         timeout_ms: u64,
+        is_repeatable: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let answered = py.detach(|| self.channel.call(method, payload, timeout_ms));
+        let answered = py.detach(|| self.channel.call(method, payload, timeout_ms, is_repeatable));
         Ok(PyBytes::new(py, &answered.map_err(errors::of_rpc)?))
     }
 

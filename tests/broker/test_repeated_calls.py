@@ -1,0 +1,71 @@
+"""Calls whose connection breaks: those that only read are made again, and the others end with an error."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+import penstock
+import penstock.aio
+from support import Broker
+from support.stopping_proxy import StoppingProxy
+from support.waiting import eventually
+
+pytestmark = pytest.mark.parametrize("native", [True, False], ids=["native", "pure"])
+SECONDS_MAX = 60
+
+
+@pytest.fixture
+def proxy(broker: Broker) -> Iterator[StoppingProxy]:
+    with StoppingProxy(broker.grpc) as proxy:
+        yield proxy
+
+
+def uri_by(proxy: StoppingProxy, vhost: str) -> str:
+    return f"penstock://guest:guest@127.0.0.1:{proxy.port}/{vhost}"
+
+
+def break_answer(proxy: StoppingProxy, call: Callable[[], object]) -> "Future[object]":
+    """Begin a call in a thread, and break its connection when the broker has answered it."""
+    proxy.stop_after = 0
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(call)
+        eventually(lambda: proxy.stop_after, None, SECONDS_MAX)
+        proxy.hang_up()
+        proxy.go()
+    return future
+
+
+def test_a_call_that_only_reads_is_made_again(vhost: str, native: bool, proxy: StoppingProxy) -> None:
+    with penstock.connect(uri_by(proxy, vhost), native=native) as connection:
+        connection.declare_queue("letters")
+
+        listed = break_answer(proxy, connection.admin.list_queues).result(SECONDS_MAX)
+
+        assert isinstance(listed, list)
+        assert [queue.name for queue in listed] == ["letters"]
+        assert proxy.connections == 2
+
+
+def test_a_call_that_only_reads_is_made_again_with_asyncio(vhost: str, native: bool, proxy: StoppingProxy) -> None:
+    async def list_queues() -> list[str]:
+        async with penstock.aio.connect(uri_by(proxy, vhost), native=native) as connection:
+            await connection.declare_queue("letters")
+            proxy.stop_after = 0
+            listing = asyncio.create_task(connection.admin.list_queues())
+            await asyncio.to_thread(eventually, lambda: proxy.stop_after, None, SECONDS_MAX)
+            proxy.hang_up()
+            proxy.go()
+            return [queue.name for queue in await listing]
+
+    assert asyncio.run(list_queues()) == ["letters"]
+
+
+def test_a_call_that_may_change_something_is_not_made_again(vhost: str, native: bool, proxy: StoppingProxy) -> None:
+    with penstock.connect(uri_by(proxy, vhost), native=native) as connection:
+        failed = break_answer(proxy, lambda: connection.declare_queue("letters"))
+
+        with pytest.raises(penstock.ConnectionLostError):
+            failed.result(SECONDS_MAX)
+        connection.declare_queue("letters")
