@@ -152,4 +152,38 @@ mod tests {
         assert_eq!(end_of((2 << 20) + 6..5 << 20), (2 << 20) + 6);
         assert_eq!(end_of(9..9), 9);
     }
+
+    /// A disk with pages that cannot be read.
+    #[derive(Debug)]
+    struct Bad(Vec<u64>);
+
+    impl Disk for Bad {
+        fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+            let read = offset..offset + bytes.len() as u64;
+            if self.0.iter().any(|page| read.contains(page)) {
+                return Err(std::io::Error::from_raw_os_error(5));
+            }
+            file.read_exact_at(bytes, offset)
+        }
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_counts_as_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("segment");
+        File::create(&path).unwrap().set_len(3 << 20).unwrap();
+        let last_of_a_part = (1 << 20) - 4096;
+        for (page, from, end) in [
+            (4096, 5000, 8192),
+            (8192, 5000, 12_288),
+            (last_of_a_part, 5000, 1 << 20),
+            (1 << 20, 5000, (1 << 20) + 4096),
+            (0, 5000, 5000),
+        ] {
+            assert_eq!(written_end(&Bad(vec![page]), &path, from..3 << 20).unwrap(), end, "page at {page}");
+        }
+        let file = File::options().write(true).open(&path).unwrap();
+        file.write_at(&[7], 2 << 20).unwrap();
+        assert_eq!(written_end(&Bad(vec![8192]), &path, 5000..3 << 20).unwrap(), (2 << 20) + 1);
+    }
 }
