@@ -103,6 +103,8 @@ class ClusterHost:
         self._receivers: dict[bytes, PeerReceiver] = {}
         self._early = EarlyMessages()
         self._records: dict[bytes, Versioned] = {}
+        self._leaders: dict[bytes, int] = {}
+        """The broker that led each shard at the last look."""
         self._connected: set[int] = set()
         self._watches: dict[bytes, asyncio.Task[None]] = {}
         self._foundations: dict[bytes, asyncio.Task[None]] = {}
@@ -205,7 +207,7 @@ class ClusterHost:
             task = tasks.pop(key, None)
             if task is not None:
                 task.cancel()
-        for kept in (self._replicas, self._records, self._receivers):
+        for kept in (self._replicas, self._records, self._receivers, self._leaders):
             kept.pop(key, None)
         replica.close()
         await asyncio.to_thread(self._node.close_replica, key)
@@ -301,7 +303,7 @@ class ClusterHost:
             return None
         number, _ = found
         is_reached = number in (self._number, *self._connected)
-        return self.translation.name_of(number) if is_reached else None
+        return self.translation.known_name(number) if is_reached else None
 
     def is_connected(self, broker: BrokerName) -> bool:
         """Return whether this broker has a connection to another one."""
@@ -398,6 +400,7 @@ class ClusterHost:
                 elif role.epoch != replica.role.epoch:
                     _log.info("replica changed its role", shard=shard, leads_epoch=role.epoch)
                 replica.take_role(role)
+                self._note_leader(event.shard)
             case RecordsCommitted(below=below):
                 replica.take_committed(below)
             case AppendEnded(token=token, is_committed=is_committed):
@@ -476,7 +479,7 @@ class ClusterHost:
         await asyncio.to_thread(self._node.read, key, read, state, version)
 
     def _note(self, key: bytes, found: Versioned) -> None:
-        """Remember a record, and say when another broker leads by it.
+        """Remember a record.
 
         An answer may be slower than the watch, and its record one that was changed since.
         """
@@ -485,11 +488,20 @@ class ClusterHost:
             return
         self._log_recoveries(key, () if before is None else before.record.recoveries, found.record.recoveries)
         self._records[key] = found
-        replica, receiver = self._replicas.get(key), self._receivers.get(key)
+        replica = self._replicas.get(key)
         if replica is not None:
             replica.heard()
-        if receiver is not None and before is not None and before.record.leader.broker != found.record.leader.broker:
-            receiver.deposed(self.translation.number_of(before.record.leader.broker))
+        self._note_leader(key)
+
+    def _note_leader(self, key: bytes) -> None:
+        """Say that a broker does not lead a shard any more when another one is known to lead."""
+        leader, before = self.leader_of(key), self._leaders.get(key)
+        if leader is None or before == leader[0]:
+            return
+        self._leaders[key] = leader[0]
+        receiver = self._receivers.get(key)
+        if receiver is not None and before is not None:
+            receiver.deposed(before)
 
     def _log_recoveries(self, key: bytes, known: Sequence[Recovery], found: Sequence[Recovery]) -> None:
         for each in found:

@@ -41,10 +41,14 @@ class Translation:
 
     def name_of(self, number: int) -> BrokerName:
         """Return a broker's name. Raises StorageError for one that no record had."""
-        found = self._brokers.get(number)
+        found = self.known_name(number)
         if found is None:
             raise StorageError(Thing("broker", str(number)), "is in no record", "check the brokers of the cluster")
         return found
+
+    def known_name(self, number: int) -> BrokerName | None:
+        """Return a broker's name; None for one that no record had."""
+        return self._brokers.get(number)
 
     def version_number(self, version: Version, recoveries: tuple[Recovery, ...] = ()) -> int:
         """Return the number of a record's version, and remember its text with the recoveries of the record."""

@@ -376,6 +376,49 @@ def test_a_leader_that_a_replica_has_heard_counts_before_the_record_shows_it(tmp
 
         node.report(PeerChanged(broker=broker_number("mq-1"), is_connected=False))
         await until(lambda: host.leader_name(shard) is None)
+        unknown = broker_number("mq-9")
+        node.report(PeerChanged(broker=unknown, is_connected=True))
+        node.report(RoleChanged(shard=shard, role=ReplicaRole(follows=HeardLeader(epoch=5, broker=unknown))))
+        await until(lambda: host.leader_of(shard) == (unknown, 5))
+        assert host.leader_name(shard) is None, "no record has it, and it was not made known"
+        await host.stop()
+
+    asyncio.run(run())
+
+
+def test_leaders_are_deposed_when_another_one_is_heard_or_recorded_and_no_others(tmp_path: Path) -> None:
+    """Calls to a leader that was only heard were not ended, and those to one that leads again were."""
+
+    async def run() -> None:
+        coordinator, node = DirectoryCoordinator(tmp_path / "coordinator"), MadeUpNode()
+        record = record_with(in_sync=3).model_copy(update={"min_in_sync": 2})
+        version = await coordinator.change("meta", None, record)
+        host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
+        host.start()
+        shard = (await host.open("meta", tmp_path / "meta", ReplicaOptions())).shard
+        receiver = Receiver()
+        host.receive(shard, receiver)
+        await until(lambda: host.leader_of(shard) == (broker_number(ME.name), 3))
+
+        def hear(epoch: int, leader: str) -> None:
+            heard = HeardLeader(epoch=epoch, broker=broker_number(leader))
+            node.report(RoleChanged(shard=shard, role=ReplicaRole(follows=heard)))
+
+        async def record_leader(version: Version | Refused | None, epoch: int, number: int) -> Version | Refused:
+            leader = Leader(broker=f"mq-{number}", replica=REPLICAS[number], boot=9)
+            assert not isinstance(version, Refused)
+            return await coordinator.change(
+                "meta", version, record.model_copy(update={"epoch": epoch, "leader": leader})
+            )
+
+        hear(4, "mq-1")
+        await until(lambda: receiver.deposed_brokers == [broker_number(ME.name)])
+        hear(6, "mq-1")
+        version = await record_leader(version, 5, 2)
+        await until(lambda: host._records[shard].record.epoch == 5)
+        assert receiver.deposed_brokers == [broker_number(ME.name)], "it leads again"
+        await record_leader(version, 7, 2)
+        await until(lambda: receiver.deposed_brokers == [broker_number(ME.name), broker_number("mq-1")])
         await host.stop()
 
     asyncio.run(run())
