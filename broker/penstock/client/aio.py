@@ -10,6 +10,7 @@ from asyncio import Future
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
@@ -21,7 +22,7 @@ from penstock.client.aio_stream import AsyncStream
 from penstock.client.aio_topology import AsyncTopology
 from penstock.client.closing import Grace
 from penstock.client.consuming import AsyncConsumption
-from penstock.client.errors import ClosedError, PenstockError, from_status
+from penstock.client.errors import ClosedError, DeadlineError, PenstockError, from_status
 from penstock.client.got import GotMessage, get_call, read_got
 from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
@@ -229,8 +230,17 @@ class Connection(AsyncTopology):
         return await self._send(method, payload, self._options.timeout_ms)
 
     async def _send(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
+        until = monotonic() + timeout_ms / 1_000
+
+        def call() -> bytes:
+            # It may have waited for a thread.
+            left_ms = int((until - monotonic()) * 1_000)
+            if left_ms < 1:
+                raise DeadlineError(f"{method} had no thread within {timeout_ms} ms; make fewer calls at once")
+            return self._transport.call(method, payload, left_ms, is_repeatable(method))
+
         try:
-            return await self._in_thread(self._transport.call, method, payload, timeout_ms, is_repeatable(method))
+            return await self._in_thread(call)
         except self._transport.rpc_error as error:
             raise from_status(*error.args) from error
 

@@ -38,6 +38,9 @@ from penstock.client.uri import Address
 
 __all__ = ["PureTransport"]
 
+# A call that only reads is made again after so many broken connections. More of them are no failover, and the call may
+# be what breaks them.
+BREAKS_MAX = 3
 # What a request or a response may hold beside one message of the largest size.
 REQUEST_BYTES_EXTRA = 4 << 20
 # A timeout of 0 would be none.
@@ -179,14 +182,16 @@ class _Tries:
     def __init__(self, given: tuple[str, ...], deadline: float, *, is_repeatable: bool) -> None:
         self._given = given
         self._deadline = deadline
-        self._is_repeatable = is_repeatable
+        self._breaks_left = BREAKS_MAX if is_repeatable else 0
         self._backoff = Backoff(random)
         # Why addresses could not be reached since a broker has answered.
         self._unreached: dict[str, str] = {}
 
     def failed(self, target: str, status: StatusError, hint: Hint | None) -> None:
         """Raise the status if the call may not be made again: it was sent, or there is no address left to try."""
-        if hint is not None or (self._is_repeatable and is_broken(status)):
+        is_made_again = self._breaks_left > 0 and is_broken(status)
+        if hint is not None or is_made_again:
+            self._breaks_left -= is_made_again
             self._unreached.clear()
             return
         if not is_unsent(status):

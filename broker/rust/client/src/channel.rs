@@ -203,7 +203,7 @@ impl Channel {
         is_repeatable: bool,
     ) -> Result<Bytes, RpcError> {
         let until = Instant::now() + timeout;
-        let (mut back_off, mut unreached) = (BackOff::default(), Unreached::default());
+        let (mut back_off, mut unreached, mut breaks) = (BackOff::default(), Unreached::default(), 0);
         // The state for another virtual host than the channel's: it is of this call alone.
         let mut other: Option<Following> = None;
         loop {
@@ -232,7 +232,9 @@ impl Channel {
                 None => lock(&self.route).ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
             };
             let is_broken = matches!(end_of(&error, None, is_unsent), End::Unavailable) && error.details.is_empty();
-            if (hint.is_some() && lock(&self.route).follows()) || (is_repeatable && is_broken) {
+            breaks += u32::from(is_broken);
+            let is_made_again = is_repeatable && is_broken && breaks <= BREAKS_MAX;
+            if (hint.is_some() && lock(&self.route).follows()) || is_made_again {
                 unreached.clear();
             } else {
                 unreached.add(target, error.clone(), is_unsent, lock(&self.route).given())?;
@@ -410,6 +412,9 @@ fn end_of<'a>(error: &RpcError, hint: Option<&'a Hint>, is_unsent: bool) -> End<
         None => End::Answered,
     }
 }
+
+/// A call that only reads is made again after so many broken connections. More of them are no failover, and the call may be what breaks them.
+const BREAKS_MAX: u32 = 3;
 
 /// The targets that a call could not reach, since a broker has answered it.
 #[derive(Default)]

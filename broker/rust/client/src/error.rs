@@ -58,8 +58,9 @@ impl From<Status> for RpcError {
         let mut cause = std::error::Error::source(&status);
         while let Some(error) = cause {
             message = error.to_string();
-            // There was no answer, whatever the layers above made of it.
-            if error.is::<std::io::Error>() {
+            // There was no answer, or a part of one, whatever the layers above made of it.
+            let is_broken = error.downcast_ref::<h2::Error>().is_some_and(h2::Error::is_io);
+            if is_broken || error.is::<std::io::Error>() {
                 code = Code::Unavailable;
             }
             cause = error.source();
