@@ -22,7 +22,7 @@ from penstock.client.aio_stream import AsyncStream
 from penstock.client.aio_topology import AsyncTopology
 from penstock.client.closing import Grace
 from penstock.client.consuming import AsyncConsumption
-from penstock.client.errors import ClosedError, DeadlineError, PenstockError, from_status
+from penstock.client.errors import DEADLINE_EXCEEDED, ClosedError, DeadlineError, PenstockError, from_status
 from penstock.client.got import GotMessage, get_call, read_got
 from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
@@ -236,7 +236,8 @@ class Connection(AsyncTopology):
             # It may have waited for a thread.
             left_ms = int((until - monotonic()) * 1_000)
             if left_ms < 1:
-                raise DeadlineError(f"{method} had no thread within {timeout_ms} ms; make fewer calls at once")
+                text = f"{method} had no thread within {timeout_ms} ms; make fewer calls at once, or allow more time"
+                raise DeadlineError(text, code=DEADLINE_EXCEEDED)
             return self._transport.call(method, payload, left_ms, is_repeatable(method))
 
         try:

@@ -1,6 +1,7 @@
 """The connection for asyncio, over a broker in memory."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -413,3 +414,24 @@ def test_a_connection_can_be_awaited(transport: FakeTransport) -> None:
 
     assert asyncio.run(main()) == ["/"]
     assert transport.is_closed
+
+
+def test_the_time_of_a_call_begins_when_it_is_made(transport: FakeTransport) -> None:
+    """Calls that waited for a thread took longer than their time."""
+
+    async def main() -> BaseException | None:
+        options = Options(Address(), None, None, 0.1)
+        async with Connection(transport, options) as connection:
+            may_go = threading.Event()
+            threads = [asyncio.create_task(connection._in_thread(may_go.wait, 60)) for _ in range(aio.THREADS)]
+            await asyncio.sleep(0)
+            late = asyncio.create_task(connection.declare_queue("jobs"))
+            await asyncio.sleep(0.2)
+            may_go.set()
+            await asyncio.gather(late, *threads, return_exceptions=True)
+            return late.exception()
+
+    refusal = asyncio.run(main())
+    assert isinstance(refusal, penstock.DeadlineError), refusal
+    assert "no thread within 100 ms" in str(refusal)
+    assert "jobs" not in transport.broker.queues
