@@ -266,14 +266,8 @@ impl Backlog {
 
     /// The lowest ready messages, in at most so many runs.
     fn ready_runs(&self, runs_max: usize) -> Vec<SequenceRange> {
-        let returned = self.returned.keys().map(|&sequence| SequenceRange { first: sequence, last: sequence });
-        let mut below: Vec<SequenceRange> = returned.take(runs_max.saturating_add(1)).collect();
-        if let Some(delayed) = &self.delayed {
-            below.extend(delayed.released_from(Sequence(0)).take(runs_max.saturating_add(1)));
-            below.sort_unstable_by_key(|range| range.first);
-        }
         let mut runs = Vec::new();
-        for run in below.into_iter().chain(self.fresh()) {
+        for run in self.returned_from(Sequence(0)).chain(self.fresh()) {
             extend(&mut runs, run);
             if runs.len() > runs_max {
                 runs.pop();
@@ -456,14 +450,7 @@ impl Backlog {
     /// The ready messages from a sequence on, as ranges, at most so many.
     pub(crate) fn ready_from(&self, from: Sequence, mut count_max: u64) -> Vec<SequenceRange> {
         let mut found = Vec::new();
-        let returned = self.returned.range(from..).map(|(&first, _)| SequenceRange { first, last: first });
-        let released = self.delayed.iter().flat_map(|delayed| delayed.released_from(from));
-        let mut below: Vec<SequenceRange> = returned.take(usize::try_from(count_max).unwrap_or(usize::MAX)).collect();
-        if self.delayed.is_some() {
-            below.extend(released.take(usize::try_from(count_max).unwrap_or(usize::MAX)));
-            below.sort_unstable_by_key(|range| range.first);
-        }
-        for range in below.into_iter().chain(self.fresh_from(from.max(self.cursor))) {
+        for range in self.returned_from(from).chain(self.fresh_from(from.max(self.cursor))) {
             if count_max == 0 {
                 break;
             }
@@ -473,6 +460,18 @@ impl Backlog {
             extend(&mut found, range);
         }
         found
+    }
+
+    /// The ready messages that are taken one by one, from a sequence on in their order: returned ones and released ones.
+    fn returned_from(&self, from: Sequence) -> impl Iterator<Item = SequenceRange> + '_ {
+        let returned = self.returned.range(from..).map(|(&first, _)| SequenceRange { first, last: first });
+        let mut returned = returned.peekable();
+        let mut released = self.delayed.iter().flat_map(move |delayed| delayed.released_from(from)).peekable();
+        std::iter::from_fn(move || match (returned.peek(), released.peek()) {
+            (Some(one), Some(other)) if one.first < other.first => returned.next(),
+            (_, Some(_)) => released.next(),
+            (_, None) => returned.next(),
+        })
     }
 
     /// Whether a message is settled, ready, delayed, or held by a consumer.

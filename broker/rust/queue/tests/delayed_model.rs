@@ -210,6 +210,20 @@ proptest! {
 }
 
 #[test]
+fn a_purge_in_two_runs_leaves_no_returned_message_behind() {
+    let mut world = World::new();
+    (0..5).for_each(|_| world.step(Step::Publish));
+    world.step(Step::Take(5));
+    // The messages 1, 2, 3 and 5 come back: two runs, though more messages than that.
+    [0, 0, 0, 1].into_iter().for_each(|at| world.step(Step::Requeue(at)));
+
+    world.step(Step::Purge(2));
+
+    assert!(world.all(State::Ready).is_empty());
+    world.check();
+}
+
+#[test]
 fn messages_that_become_ready_out_of_their_turn_come_first_and_in_order() {
     let mut queue = Queue::new();
     let settings = SubscriptionSettings { prefetch: 10, auto_ack: false, exclusive: false };
