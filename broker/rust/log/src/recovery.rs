@@ -122,7 +122,8 @@ pub(crate) fn recover(directory: &Path, options: &LogOptions) -> Result<Recovere
     let sorted = reader.sort(&names, &manifest)?;
     let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
     if checkpoints.newest() == Position(0) {
-        refuse_without_checkpoint(directory, &names, &headers, &headless)?;
+        let is_unsynced = !keeps_order && synced.says_nothing_is_synced();
+        refuse_without_checkpoint(directory, &names, &headers, &headless, is_unsynced)?;
     }
     reader.remove_all(sorted.replaced)?;
     headless.into_iter().try_for_each(|(number, is_zeros)| reader.pass_headless(number, is_zeros, &headers))?;

@@ -93,6 +93,11 @@ impl SyncedFile {
         self.format = format;
     }
 
+    /// Whether the file was found, and has nothing that is on the disk. After a power failure a little more may be.
+    pub(crate) fn says_nothing_is_synced(&self) -> bool {
+        self.turn > 0 && self.progress.position == Position(0)
+    }
+
     pub(crate) fn progress(&self) -> Progress {
         self.progress
     }

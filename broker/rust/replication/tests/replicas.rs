@@ -41,6 +41,12 @@ fn a_header_that_an_earlier_segment_left_is_no_lost_record() {
     check(10_103_451_678_865_579_050);
 }
 
+/// A power failure kept the name of a segment and lost those before it, of which nothing was synced, and the replica was refused.
+#[test]
+fn a_segment_whose_forerunners_never_reached_the_disk_is_no_lost_record() {
+    check(6_389_365_456_484_736_777);
+}
+
 /// One that was drawn, by `WORLD_SEED`; `WORLD_TRACE` prints all steps.
 #[test]
 fn a_world_of_a_given_seed_heals() {

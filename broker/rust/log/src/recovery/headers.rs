@@ -38,12 +38,14 @@ pub(super) struct Sorted {
 /// The number of a segment file without a header, and whether it has zeros in its place.
 pub(super) type Headless = (u64, bool);
 
-/// Without a checkpoint all records are needed. Only a checkpoint allows segments to be removed or rewritten.
+/// Without a checkpoint all records are needed. Only a checkpoint allows segments to be removed or rewritten. Where none of a
+/// log was synced, a power failure may have taken the names of its first segments and left those of later ones.
 pub(super) fn refuse_without_checkpoint(
     directory: &Path,
     names: &Names,
     headers: &[Found],
     headless: &[Headless],
+    is_unsynced: bool,
 ) -> Result<(), LogError> {
     let rewritten = names.rewritten.iter().map(|&(number, edition)| rewritten_path(directory, number, edition));
     let rewritten = rewritten.into_iter().find(|path| path.exists());
@@ -51,7 +53,7 @@ pub(super) fn refuse_without_checkpoint(
         // The header of the log's first segment may be the unreadable one; a checkpoint file proves that a checkpoint
         // was made.
         let is_first = headless.iter().all(|&(number, _)| number > first.segment.number());
-        first.segment.first() > Position(0) && (is_first || !names.checkpoints.is_empty())
+        first.segment.first() > Position(0) && ((is_first && !is_unsynced) || !names.checkpoints.is_empty())
     };
     let later = headers.first().filter(begins_later).map(|first| first.segment.path().to_owned());
     let refused = later.or(rewritten);
