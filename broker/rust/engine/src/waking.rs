@@ -75,7 +75,7 @@ impl State {
         for queue in term.committed(below) {
             self.wake_all(queue);
         }
-        if !self.too_long.is_empty() {
+        if self.log.take_returned_deadlines() || !self.too_long.is_empty() {
             self.next_expiry.lower(0);
         }
         true

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Engine, EngineError, EngineOptions, Filled, Led, LengthLimit, Level, Overflow, Payload, Places, Position, Progress,
-    Publication, QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Replication, Sequence, SequenceRange,
-    Settle, Shard, StreamSettings, Subscription, SubscriptionOptions,
+    Attributes, Engine, EngineError, EngineOptions, Filled, Led, LengthLimit, Level, Overflow, Payload, Places,
+    Position, Progress, Publication, QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Replication,
+    Sequence, SequenceRange, Settle, Shard, StreamSettings, Subscription, SubscriptionOptions,
 };
 use penstock_log::{Begun, Log, LogOptions};
 use tempfile::TempDir;
@@ -460,4 +460,42 @@ fn a_shard_that_is_missing_is_not_counted_and_one_is_not_opened_after_the_end() 
     let led = house.begun(house.open_further(1));
     let refused = house.engine.lead_further(&shard, 1, &house.further(1), led).err().unwrap();
     assert!(matches!(refused.error, EngineError::NotLeading(_)), "{:?}", refused.error);
+}
+
+#[test]
+fn deadlines_that_come_before_their_commit_count_once_it_is_there() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let at_ms = Some(now_ms + 50);
+    let attributes = [
+        Attributes { due_at_ms: at_ms, ..Attributes::default() },
+        Attributes { expires_at_ms: at_ms, ..Attributes::default() },
+    ];
+    let publications = attributes.each_ref().map(|attributes| Publication {
+        payload: Payload::new(b"", b"jobs", b"", b"x").unwrap().with_attributes(attributes),
+        exchange: b"",
+        key: b"jobs",
+        headers: None,
+        persistent: true,
+        mandatory: true,
+    });
+    shard.publish(&publications, Some(Level::Disk), now_ms, &mut Vec::new()).unwrap();
+    // Delayed messages count as ready ones, too.
+    let counts = || {
+        let counts = shard.queue_counts(&[QUEUE]).unwrap();
+        (counts[0].ready_count, counts[0].delayed_count)
+    };
+    // The round that finds both of them above the bound.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(counts(), (2, 1));
+
+    commit(&shard);
+
+    let give_up_at = Instant::now() + Duration::from_secs(10);
+    while counts() != (1, 0) {
+        assert!(Instant::now() < give_up_at, "ready and delayed: {:?}", counts());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -80,6 +80,8 @@ pub(super) struct Timers {
     by_number: BTreeMap<u64, Timer>,
     /// Deadlines that came while their messages were above the bound: number of the segment, time, and place.
     early: Vec<(u64, (u64, u32))>,
+    /// Whether some of those came back, and nothing was told so.
+    has_returned: bool,
 }
 
 impl Timers {
@@ -170,6 +172,11 @@ impl Log {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.timers.next().map(|(at_ms, _)| at_ms)
+    }
+
+    /// Whether the bound was raised since the last call while deadlines waited for it: they have come, and are found now.
+    pub fn take_returned_deadlines(&mut self) -> bool {
+        std::mem::take(&mut self.timers.has_returned)
     }
 
     /// The deadlines of a segment up to a time, at most so many, to be read without the lock; `None` when none has come.
@@ -266,6 +273,7 @@ impl Log {
 
     /// Lets deadlines come again that came while their messages were above the bound.
     pub(super) fn return_early_deadlines(&mut self) {
+        self.timers.has_returned |= !self.timers.early.is_empty();
         for (number, deadline) in std::mem::take(&mut self.timers.early) {
             // One that was folded meanwhile has them all again.
             if let Some(Timer { source: Source::Memory(waiting), .. }) = self.timers.by_number.get_mut(&number) {
