@@ -34,6 +34,7 @@ METADATA = "(metadata)"
 DRAIN_SECONDS = 60.0
 MOVE_SECONDS = 600.0
 Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a replica; 0 does not wait.")]
+EachTimeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for each replica.")]
 LOOK_SECONDS = 0.2
 RECOVERY_SECONDS = 60.0
 NAMED_MAX = 5
@@ -326,7 +327,7 @@ def rebalance(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the moves.")] = False,
     replicas: Annotated[bool, typer.Option("--replicas", help="Spread replicas, not leaders.")] = False,
-    timeout: Timeout = MOVE_SECONDS,
+    timeout: EachTimeout = MOVE_SECONDS,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
@@ -336,7 +337,7 @@ def rebalance(
     run it again.
     """
     if replicas:
-        _spread_replicas(context, uri, output, None if dry_run else timeout or MOVE_SECONDS)
+        _spread_replicas(context, uri, output, None if dry_run else timeout)
         return
     with connected(context, uri) as connection:
         moves = _moves(connection.admin.cluster_status())

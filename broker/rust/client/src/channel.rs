@@ -2,7 +2,8 @@
 //! it; the broker sees one client connection.
 //!
 //! A broker may have several addresses, and another broker of its cluster may lead. Invariant: a request is made again only
-//! when an attempt to connect failed, or the broker refused it because it does not lead, so none is carried out twice.
+//! when an attempt to connect failed, the broker refused it because it does not lead, or it only reads and its connection broke, so
+//! none is carried out twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
