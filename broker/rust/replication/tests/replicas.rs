@@ -41,6 +41,12 @@ fn a_header_that_an_earlier_segment_left_is_no_lost_record() {
     check(10_103_451_678_865_579_050);
 }
 
+/// The same, where the earlier segment began below the one before.
+#[test]
+fn a_header_that_a_segment_of_an_earlier_start_left_is_no_lost_record() {
+    check(501_496_271_750_193_282);
+}
+
 /// A power failure kept the name of a segment and lost those before it, of which nothing was synced, and the replica was refused.
 #[test]
 fn a_segment_whose_forerunners_never_reached_the_disk_is_no_lost_record() {

@@ -130,13 +130,13 @@ impl Reader<'_> {
         is_own && (!may_be_dead || self.lived(number))
     }
 
-    /// Whether the copy is that of a segment that was removed without records, in space that is used again. A replica's log has such
-    /// ones: a start begins a segment, and the leader's next record is of an earlier epoch, so that it begins another one there. The
-    /// segment before has records from the same position on, so the one of the copy never came after it.
+    /// Whether the copy is that of a segment that was removed, in space that is used again. A replica's log has such ones: a start
+    /// begins a segment, and the leader's next record is of an earlier epoch, so that it begins another one there. The segment
+    /// before has records where that of the copy begins, so the one of the copy never came after it.
     fn is_left_over(&self, header: &SegmentHeader, instead: Instead, before: Option<&Found>) -> Result<bool, LogError> {
-        let Some(before) = before.filter(|before| before.header.first == header.first) else { return Ok(false) };
-        let may_be = instead == Instead::Zeros && !self.keeps_order;
-        Ok(may_be && self.contents(&before.segment)?.written_above(SEGMENT_HEADER_BYTES) > 0)
+        let Some(before) = before.filter(|_| instead == Instead::Zeros && !self.keeps_order) else { return Ok(false) };
+        let from = before.segment.offset_of(header.first.max(before.header.first));
+        Ok(self.contents(&before.segment)?.written_above(from) > 0)
     }
 
     /// Handles a file whose header cannot be known. One that may hold a confirmed record is left unchanged.
