@@ -413,15 +413,17 @@ impl Backlog {
                 continue;
             }
             let unsized_bytes = if sequence >= self.counted_from { u64::from(bytes) } else { 0 };
+            // A known size counts in any case, also of a message that waits.
+            let counted_of = |kept: Option<Held>| kept.and_then(|kept| kept.bytes()).map_or(unsized_bytes, u64::from);
             let was_delayed = self.delayed.as_mut().and_then(|delayed| delayed.remove(sequence));
             let counted = match (was_delayed, self.returned.remove(&sequence)) {
-                (Some(is_ready), _) => {
+                (Some((is_ready, kept)), _) => {
                     self.count -= u64::from(is_ready);
-                    unsized_bytes
+                    counted_of(kept)
                 }
-                (None, Some(message)) => {
+                (None, message @ Some(_)) => {
                     self.count -= 1;
-                    message.bytes().map_or(unsized_bytes, u64::from)
+                    counted_of(message)
                 }
                 (None, None) if sequence < self.cursor => {
                     held.push(sequence);

@@ -137,13 +137,12 @@ impl Delayed {
         }
     }
 
-    /// Removes a message; returns whether it was ready, `None` when it is not here.
-    pub(crate) fn remove(&mut self, sequence: Sequence) -> Option<bool> {
+    /// Removes a message; returns whether it was ready, and what was kept of it. `None` when it is not here.
+    pub(crate) fn remove(&mut self, sequence: Sequence) -> Option<(bool, Option<Held>)> {
         if self.waiting.remove(sequence) {
-            self.kept.remove(&sequence);
-            return Some(false);
+            return Some((false, self.kept.remove(&sequence)));
         }
-        self.released.remove(sequence).then_some(true)
+        self.released.remove(sequence).then_some((true, None))
     }
 
     /// Whether a message is ready; `None` when it is not here.

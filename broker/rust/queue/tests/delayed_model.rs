@@ -1,7 +1,7 @@
 //! Delayed and expired messages of a queue against a map of states: slow, and right by reading.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_queue::{Queue, Sequence, SequenceRange, Settle, Standing, SubscriptionId, SubscriptionSettings, Taken};
 use proptest::prelude::*;
@@ -23,6 +23,8 @@ enum Step {
     Take(u32),
     Ack(usize),
     Requeue(usize),
+    /// The consumer says the size.
+    Size(usize),
     PutAside(usize),
     Release(usize),
     Expire(usize, usize),
@@ -37,6 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (1..5_u32).prop_map(Step::Take),
         2 => at.clone().prop_map(Step::Ack),
         2 => at.clone().prop_map(Step::Requeue),
+        3 => at.clone().prop_map(Step::Size),
         3 => at.clone().prop_map(Step::PutAside),
         4 => at.clone().prop_map(Step::Release),
         2 => (at, 1..4_usize).prop_map(|(at, count)| Step::Expire(at, count)),
@@ -51,6 +54,12 @@ struct World {
     /// The messages that are not settled.
     messages: BTreeMap<u64, State>,
     next: u64,
+    /// Those whose size the queue knows.
+    sized: BTreeSet<u64>,
+    /// Only a size that the queue knows counts below: a purge removed the others.
+    counted_from: u64,
+    /// A purge of a part estimates the bytes; they are right again after one of everything, and without messages.
+    has_estimate: bool,
 }
 
 fn range(number: u64) -> SequenceRange {
@@ -62,7 +71,8 @@ impl World {
         let mut queue = Queue::new();
         let settings = SubscriptionSettings { prefetch: 1000, auto_ack: false, exclusive: false };
         let id = queue.subscribe(settings).unwrap();
-        World { queue, id, messages: BTreeMap::new(), next: 1 }
+        let (messages, sized) = (BTreeMap::new(), BTreeSet::new());
+        World { queue, id, messages, next: 1, sized, counted_from: 1, has_estimate: false }
     }
 
     fn all(&self, state: State) -> Vec<u64> {
@@ -86,12 +96,13 @@ impl World {
             }
             Step::Take(count_max) => self.take(count_max),
             Step::Ack(at) => self.with_held(at, |world, number| {
-                world.queue.sized(world.id, &[(Sequence(number), SIZE as u32)]);
+                world.size(number);
                 assert_eq!(world.queue.settle(world.id, &[range(number)], Settle::Ack).count, 1);
                 world.messages.remove(&number);
             }),
+            Step::Size(at) => self.with_held(at, World::size),
             Step::Requeue(at) => self.with_held(at, |world, number| {
-                world.queue.sized(world.id, &[(Sequence(number), SIZE as u32)]);
+                world.size(number);
                 world.queue.sent(world.id, &[range(number)]);
                 world.queue.settle(world.id, &[range(number)], Settle::Requeue);
                 world.messages.insert(number, State::Ready);
@@ -114,16 +125,50 @@ impl World {
                 }
             }
             Step::Expire(at, count) => self.expire(at, count),
-            Step::Purge(runs_max) => {
-                let ready = self.all(State::Ready);
-                let purged = self.queue.purge(runs_max);
-                let found: Vec<u64> = purged.ranges.iter().flat_map(|range| range.first.0..=range.last.0).collect();
-                // Skipped sequences do not exist here, so the runs name the lowest ready messages alone.
-                assert!(ready.starts_with(&found), "{found:?} of {ready:?}");
-                assert!(found.len() == ready.len() || purged.ranges.len() == runs_max, "{found:?} of {ready:?}");
-                assert_eq!(purged.count, found.len() as u64);
-                self.messages.retain(|number, _| !found.contains(number));
-            }
+            Step::Purge(runs_max) => self.purge(runs_max),
+        }
+    }
+
+    fn purge(&mut self, runs_max: usize) {
+        let (ready, delayed) = (self.all(State::Ready), self.all(State::Delayed));
+        // All messages have one size, so an estimate is right when exactly those that are here count.
+        let is_even = self.messages.iter().all(|(number, state)| self.counts(*number) == (*state != State::Held));
+        let purged = self.queue.purge(runs_max);
+        let found: Vec<u64> = purged.ranges.iter().flat_map(|range| range.first.0..=range.last.0).collect();
+        // Skipped sequences do not exist here, so the runs name the lowest ready messages alone.
+        assert!(ready.starts_with(&found), "{found:?} of {ready:?}");
+        assert!(found.len() == ready.len() || purged.ranges.len() == runs_max, "{found:?} of {ready:?}");
+        assert_eq!(purged.count, found.len() as u64);
+        self.messages.retain(|number, _| !found.contains(number));
+        if found.len() == ready.len() && delayed.is_empty() {
+            (self.counted_from, self.has_estimate) = (self.next, false);
+        } else {
+            self.has_estimate |= !is_even;
+        }
+    }
+
+    fn size(&mut self, number: u64) {
+        self.queue.sized(self.id, &[(Sequence(number), SIZE as u32)]);
+        self.sized.insert(number);
+    }
+
+    /// The bytes of ready and delayed messages, and of those that the consumer has and whose size the queue does not know.
+    fn ready_bytes(&self) -> u64 {
+        SIZE * self.messages.keys().filter(|number| self.counts(**number)).count() as u64
+    }
+
+    fn counts(&self, number: u64) -> bool {
+        let (is_sized, is_counted) = (self.sized.contains(&number), number >= self.counted_from);
+        if self.messages[&number] == State::Held { !is_sized && is_counted } else { is_sized || is_counted }
+    }
+
+    fn check_bytes(&mut self) {
+        let held = self.all(State::Held);
+        let sized = held.iter().filter(|number| self.sized.contains(number)).count();
+        assert_eq!(self.queue.unacked_bytes(), SIZE * sized as u64);
+        self.has_estimate &= self.messages.len() > sized;
+        if !self.has_estimate {
+            assert_eq!(self.queue.ready_bytes(), self.ready_bytes());
         }
     }
 
@@ -193,6 +238,7 @@ proptest! {
         for step in steps {
             world.step(step);
             world.check();
+            world.check_bytes();
         }
         // In the end everything is delivered or settled, and no bytes are left.
         let delayed: Vec<_> = world.all(State::Delayed).into_iter().map(Sequence).collect();
@@ -201,7 +247,7 @@ proptest! {
         world.take(1000);
         let held = world.all(State::Held);
         for number in held {
-            world.queue.sized(world.id, &[(Sequence(number), SIZE as u32)]);
+            world.size(number);
             world.queue.settle(world.id, &[range(number)], Settle::Ack);
         }
         prop_assert_eq!((world.queue.ready_count(), world.queue.ready_bytes(), world.queue.unacked_bytes()), (0, 0, 0));
@@ -221,6 +267,24 @@ fn a_purge_in_two_runs_leaves_no_returned_message_behind() {
 
     assert!(world.all(State::Ready).is_empty());
     world.check();
+}
+
+/// Its bytes stayed for good.
+#[test]
+fn a_message_that_a_consumer_had_during_a_purge_expires_with_its_bytes_once_it_waits() {
+    let mut world = World::new();
+    world.step(Step::Publish);
+    world.step(Step::Take(1));
+    world.step(Step::Size(0));
+    world.step(Step::Purge(1));
+    world.step(Step::Publish);
+    world.step(Step::PutAside(0));
+
+    world.step(Step::Expire(0, 1));
+
+    world.check();
+    world.check_bytes();
+    assert_eq!(world.queue.ready_bytes(), SIZE);
 }
 
 #[test]
