@@ -11,6 +11,7 @@ use penstock_engine::{EngineError, LeaseLimits, LeasePart, Sequence, SequenceRan
 use proptest::prelude::*;
 
 const OWNERS: [&str; 2] = ["one", "two"];
+const YEAR_3000: u64 = 32_503_680_000_000;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -24,15 +25,24 @@ enum Step {
     Release(usize, i64),
     /// One of so many parts of the lease this far below the last one.
     Read(usize, u64, u32),
-    /// A consumer takes so many and settles or returns them.
-    Consume(u32, bool),
+    /// A consumer takes so many, and settles or returns them.
+    Consume(u32, Way),
     Purge,
     Restart,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Settles,
+    Leaves,
+    /// They wait for a time, which passes.
+    ReturnsLater,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let owner = || 0..OWNERS.len();
     let near = || prop_oneof![6 => Just(0_i64), 1 => -2..3_i64];
+    let way = || prop_oneof![Just(Way::Settles), Just(Way::Leaves), Just(Way::ReturnsLater)];
     let limit = || prop_oneof![1 => Just(0_u64), 3 => 1..20_u64];
     let step = prop_oneof![
         6 => (1..30_usize, prop_oneof![0..20_usize, 1000..3000_usize]).prop_map(|(count, size)| Step::Publish(count, size)),
@@ -41,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (owner(), near()).prop_map(|(owner, by)| Step::Ack(owner, by)),
         2 => (owner(), -3..2_i64).prop_map(|(owner, by)| Step::Release(owner, by)),
         6 => (owner(), 0..3_u64, 1..4_u32).prop_map(|(owner, below, parts)| Step::Read(owner, below, parts)),
-        3 => (1..20_u32, any::<bool>()).prop_map(|(count, settles)| Step::Consume(count, settles)),
+        3 => (1..20_u32, way()).prop_map(|(count, way)| Step::Consume(count, way)),
         1 => Just(Step::Purge),
         2 => Just(Step::Restart),
     ];
@@ -120,13 +130,14 @@ struct Pair {
     directory: tempfile::TempDir,
     house: Option<House>,
     model: Model,
+    now_ms: u64,
 }
 
 impl Pair {
     fn new() -> Pair {
         let directory = tempfile::tempdir().unwrap();
         let house = Some(open_queue(directory.path()));
-        Pair { directory, house, model: Model::default() }
+        Pair { directory, house, model: Model::default(), now_ms: YEAR_3000 }
     }
 
     fn house(&self) -> &House {
@@ -156,7 +167,7 @@ impl Pair {
             }
             Step::Release(owner, by) => self.release(owner, by),
             Step::Read(owner, below, parts) => self.read(owner, below, parts),
-            Step::Consume(count, settles) => self.consume(count, settles),
+            Step::Consume(count, way) => self.consume(count, way),
             Step::Purge => {
                 let purged = self.house().shard.purge_queue(STREAM).unwrap();
                 assert_eq!(purged, self.model.at(Place::Ready).count() as u64);
@@ -166,6 +177,7 @@ impl Pair {
             Step::Restart => {
                 self.house.take().unwrap().close();
                 self.house = Some(open_queue(self.directory.path()));
+                self.house().shard.expire_due(self.now_ms).unwrap();
                 self.model.has_restarted = true;
             }
         }
@@ -222,7 +234,7 @@ impl Pair {
         assert_eq!(found, self.model.lease(owner, number));
     }
 
-    fn consume(&mut self, count: u32, settles: bool) {
+    fn consume(&mut self, count: u32, way: Way) {
         let options = SubscriptionOptions { prefetch: count, auto_ack: false, exclusive: false, pull: false };
         let consumer = self.house.as_ref().unwrap().shard.subscribe(STREAM, options).unwrap();
         let mut filled = Vec::new();
@@ -237,11 +249,17 @@ impl Pair {
             says.iter().zip(&picked).map(|(say, taken)| (say.body.as_str(), taken.delivery_count)).collect();
         assert_eq!(got, due.iter().map(|message| (message.body.as_str(), message.delivery_count)).collect::<Vec<_>>());
         for message in due {
-            message.place = if settles { Place::Settled } else { Place::Ready };
-            message.delivery_count += u32::from(!settles);
+            message.place = if way == Way::Settles { Place::Settled } else { Place::Ready };
+            message.delivery_count += u32::from(way != Way::Settles);
         }
-        if settles {
-            consumer.settle(&[SequenceRange { first: Sequence(0), last: Sequence(u64::MAX) }], Settle::Ack).unwrap();
+        match way {
+            Way::Leaves => {}
+            Way::Settles => drop(consumer.settle(&[SequenceRange::ALL], Settle::Ack).unwrap()),
+            Way::ReturnsLater => {
+                self.now_ms += 1;
+                consumer.settle(&[SequenceRange::ALL], Settle::RequeueAt(self.now_ms)).unwrap();
+                self.house().shard.expire_due(self.now_ms).unwrap();
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use penstock_engine::{
 use penstock_log::{Disk, Outcome, marks};
 
 const ANY: LeaseLimits = LeaseLimits { messages_max: 0, bytes_max: 0 };
+const YEAR_3000: u64 = 32_503_680_000_000;
 
 fn reserve(house: &House, owner: &str, number: u64, limits: LeaseLimits) -> Result<(u64, u64, bool), EngineError> {
     let reserved = house.shard.reserve_lease(STREAM, owner, number, limits, 9)?;
@@ -215,6 +216,31 @@ fn after_a_start_leases_stand_and_hold_back_what_they_held() {
     assert_eq!(read(&house, "o", 2).unwrap(), ["four"]);
     assert_eq!(reserve(&house, "o", 2, ANY).unwrap(), (1, 4, false));
     assert_eq!((counts(&house).ready_bytes, counts(&house).unacked_bytes), (7, 12));
+}
+
+/// The log has the time until which a message waited; such messages were ready again after a start.
+#[test]
+fn a_lease_holds_after_a_start_what_had_waited_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    publish(&house, &["one", "two", "three"]);
+    let held = consumer(&house, false).unwrap();
+    assert_eq!(take(&held).len(), 3);
+    held.sent(&[(Sequence(1), 3), (Sequence(2), 3)]).unwrap();
+    held.settle(&[SequenceRange::ALL], Settle::RequeueAt(YEAR_3000)).unwrap();
+    drop(held);
+    house.shard.expire_due(YEAR_3000).unwrap();
+    assert_eq!(reserve(&house, "o", 1, some(2)).unwrap(), (2, 6, true));
+    house.close();
+
+    let house = open_queue(directory.path());
+
+    assert_eq!(ready_and_unacked(&house), (1, 2));
+    house.shard.expire_due(YEAR_3000).unwrap();
+    assert_eq!(ready_and_unacked(&house), (1, 2));
+    assert_eq!(read(&house, "o", 1).unwrap(), ["one", "two"]);
+    assert_eq!(house.shard.ack_leases(STREAM, "o", 1).unwrap(), 2);
+    assert_eq!((counts(&house).ready_count, counts(&house).ready_bytes), (1, 5));
 }
 
 #[test]

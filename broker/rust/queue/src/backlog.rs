@@ -3,6 +3,8 @@
 //! Unsettled sequences from the cursor up to the next one were never taken since the queue was made or recovered. Only
 //! returned messages are kept one by one. This module does not know the consumers.
 
+mod leased;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -155,33 +157,6 @@ impl Backlog {
         self.pass_settled();
         self.count -= end.0 - first.0;
         Some((first.0..end.0, delivery_count.unwrap_or(0)))
-    }
-
-    /// Takes exactly the ready messages of a range. Messages before them that were never taken are kept one by one from
-    /// now on.
-    pub(crate) fn take_range(&mut self, range: SequenceRange, out: &mut Vec<Held>) {
-        if range.last < range.first {
-            return;
-        }
-        let returned: Vec<Sequence> =
-            self.returned.range(range.first..=range.last).map(|(&number, _)| number).collect();
-        for message in returned.iter().filter_map(|number| self.returned.remove(number)) {
-            self.bytes = self.bytes.saturating_sub(u64::from(message.bytes().unwrap_or(0)));
-            self.count -= 1;
-            out.push(message);
-        }
-        while self.cursor <= range.last {
-            let wanted = range.last.0.saturating_sub(self.cursor.0).saturating_add(1);
-            let Some((run, delivery_count)) = self.take_fresh(wanted) else { return };
-            for number in run {
-                let message = Held::new(Sequence(number), delivery_count);
-                if message.sequence >= range.first {
-                    out.push(message);
-                } else {
-                    self.put_back(message);
-                }
-            }
-        }
     }
 
     /// Returns a taken message to its place, with one more delivery counted when it was sent.

@@ -114,10 +114,13 @@ impl Delayed {
 
     /// Takes the lowest released message, unless `lowest` is lower.
     pub(crate) fn take_released(&mut self, lowest: Option<Sequence>) -> Option<Sequence> {
-        let first = self.released.members.next_settled(Sequence(0))?;
-        if lowest.is_some_and(|lowest| lowest < first) {
-            return None;
-        }
+        let last = lowest.unwrap_or(SequenceRange::ALL.last);
+        self.take_released_in(SequenceRange { first: Sequence(0), last })
+    }
+
+    /// Takes the lowest released message of a range.
+    pub(crate) fn take_released_in(&mut self, range: SequenceRange) -> Option<Sequence> {
+        let first = self.released.members.next_settled(range.first).filter(|first| *first <= range.last)?;
         self.released.remove(first);
         Some(first)
     }

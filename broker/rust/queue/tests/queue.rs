@@ -358,6 +358,31 @@ fn a_queue_holds_after_a_start_what_a_lease_held_and_the_rest_is_ready() {
     queue.check_invariants();
 }
 
+/// A start makes returned messages wait, also when their time has passed since and a lease took them.
+#[test]
+fn a_lease_holds_after_a_start_also_what_would_wait() {
+    let counts = BTreeMap::from([(Sequence(1), 2), (Sequence(3), 1), (Sequence(4), 1), (Sequence(6), 3)]);
+    let mut queue = Queue::recovered(Sequence(9), AckSet::default(), 8, 80, counts);
+    [1, 2, 4, 6, 7, 8].into_iter().for_each(|number| queue.delay_recovered(Sequence(number)));
+    // It is ready below the first one that was never taken.
+    assert_eq!(queue.release(&[Sequence(2)]), 1);
+    let ranges = [range(1, 4), range(6, 6), range(8, 8)];
+
+    let lease = queue.hold(&ranges, 60);
+
+    queue.check_invariants();
+    assert_eq!((queue.held(lease).count, queue.held(lease).ranges), (6, ranges.to_vec()));
+    assert_eq!((queue.ready_count(), queue.delayed_count(), queue.unacked_count()), (1, 1, 6));
+    assert_eq!((queue.ready_bytes(), queue.unacked_bytes()), (20, 60));
+    // Their times have no effect while the lease has them.
+    assert_eq!(queue.release(&(1..=8).map(Sequence).collect::<Vec<_>>()), 1);
+    let other = queue.subscribe(settings(10)).unwrap();
+    assert_eq!(deliver(&mut queue, other), [(5, 0), (7, 0)]);
+    assert_eq!(queue.unsubscribe(lease), ranges);
+    assert_eq!(deliver(&mut queue, other), [(1, 3), (2, 1), (3, 2), (4, 2), (6, 4), (8, 1)]);
+    queue.check_invariants();
+}
+
 #[test]
 fn what_is_put_back_was_never_delivered() {
     let mut queue = queue_of(4);

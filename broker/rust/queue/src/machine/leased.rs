@@ -9,8 +9,8 @@ use crate::settled::{Settled, extend};
 use crate::subscription::{Rank, Subscription, SubscriptionId, SubscriptionSettings};
 
 impl Queue {
-    /// Makes a subscription that holds exactly the ready messages of these ranges; the cost depends on the messages
-    /// below the highest of them that were never taken. `bytes` is their sum: each message counts with its share, so
+    /// Makes a subscription that holds exactly the messages of these ranges that are ready or wait; the cost depends on the
+    /// messages below the highest of them that were never taken. `bytes` is their sum: each message counts with its share, so
     /// that the sum is right when they are settled without reading them.
     pub fn hold(&mut self, ranges: &[SequenceRange], bytes: u64) -> SubscriptionId {
         let settings = SubscriptionSettings { prefetch: 0, auto_ack: false, exclusive: false };
