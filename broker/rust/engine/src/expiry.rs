@@ -83,14 +83,17 @@ impl Shard {
 
     fn expire_all(&self, now_ms: u64) -> Result<u64, EngineError> {
         self.release_retries(now_ms)?;
-        let expired = self.expire_deadlines(now_ms)? + self.expire_overdue()? + self.expire_aged(now_ms)?;
+        // While these cannot be recorded, no more of them are noted.
+        let mut expired = self.expire_overdue()?;
+        expired += self.expire_deadlines(now_ms)? + self.expire_aged(now_ms)?;
         if self.shorten_noted()? {
             self.next_expiry.lower(now_ms);
         }
         Ok(expired)
     }
 
-    /// Expires messages by their own times.
+    /// Expires messages by their own times. The log forgets these times as it tells them, so after an error the messages are
+    /// noted.
     fn expire_deadlines(&self, now_ms: u64) -> Result<u64, EngineError> {
         let mut expired = 0;
         loop {
@@ -109,12 +112,23 @@ impl Shard {
             for deadline in self.lock()?.log.finish_deadlines(read) {
                 by_queue.entry((deadline.kind, deadline.queue)).or_default().push(deadline.sequence);
             }
+            let mut failed = None;
             for ((kind, queue), mut sequences) in by_queue {
                 sequences.sort_unstable();
                 match kind {
                     DeadlineKind::Due => self.release(queue, &sequences)?,
-                    DeadlineKind::Expires => expired += self.expire_some(queue, &sequences, segment)?,
+                    DeadlineKind::Expires if failed.is_some() => self.lock()?.note_overdue(queue, &sequences),
+                    DeadlineKind::Expires => match self.expire_some(queue, &sequences, segment) {
+                        Ok(count) => expired += count,
+                        Err(error) => {
+                            self.lock()?.note_overdue(queue, &sequences);
+                            failed = Some(error);
+                        }
+                    },
                 }
+            }
+            if let Some(error) = failed {
+                return Err(error);
             }
         }
     }
@@ -243,6 +257,16 @@ impl Shard {
 }
 
 impl State {
+    /// Has messages expire later whose time is over. The number may be that of a lane, with sequences as the log has them.
+    fn note_overdue(&mut self, id: QueueId, sequences: &[Sequence]) {
+        let (id, lane) = self.queue_of(id);
+        if self.queues.get(&id).is_none_or(|entry| entry.stream.is_some()) {
+            return;
+        }
+        let in_lane = |sequence: &Sequence| if lane == 0 { *sequence } else { sequence.in_lane(lane) };
+        self.overdue.add(id, &sequences.iter().map(in_lane).collect::<Vec<_>>());
+    }
+
     /// Notes messages that were requeued and wait until a time; returns how many.
     pub(crate) fn note_retries(&mut self, queue: QueueId, due_at_ms: u64, ranges: &[SequenceRange]) -> u64 {
         for range in ranges {

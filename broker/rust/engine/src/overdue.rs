@@ -1,4 +1,5 @@
-//! Messages whose time was over while a consumer had them: they expire once they come back.
+//! Messages whose time was over while a consumer had them: they expire once they come back. Also those that could not be
+//! expired, as on a full disk.
 //!
 //! Invariant: a check is of a bounded number of them, and the next one goes on behind it. A delivery checks the times of a
 //! message anyway, so a check may come late.

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_engine::{
-    Engine, EngineOptions, Fate, Filled, Payload, Publication, QueueId, Sequence, SequenceRange, Settle, Shard,
-    SubscriptionOptions,
+    Attributes, Engine, EngineOptions, Fate, Filled, Payload, Publication, QueueId, Sequence, SequenceRange, Settle,
+    Shard, SubscriptionOptions,
 };
 use penstock_log::{Disk, RealDisk, Space};
 
 const QUEUE: QueueId = QueueId(1);
+const YEAR_3000: u64 = 32_503_680_000_000;
 
 fn open(directory: &Path, disk_free_bytes_min: u64) -> (Engine, Arc<Shard>) {
     open_on(directory, disk_free_bytes_min, Arc::new(RealDisk))
@@ -38,9 +39,13 @@ fn open_on(directory: &Path, disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> (
 
 /// The fate of a message; `None` when it was refused for lack of space.
 fn publish(shard: &Shard, body: &[u8]) -> Option<Fate> {
-    let payload = Payload::new(b"", b"jobs", b"", body).unwrap();
-    let publication =
-        Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: false, mandatory: false };
+    publish_to(shard, "jobs", body, &Attributes::default())
+}
+
+fn publish_to(shard: &Shard, queue: &str, body: &[u8], attributes: &Attributes) -> Option<Fate> {
+    let key = queue.as_bytes();
+    let payload = Payload::new(b"", key, b"", body).unwrap().with_attributes(attributes);
+    let publication = Publication { payload, exchange: b"", key, headers: None, persistent: false, mandatory: false };
     let mut fates = Vec::new();
     let published = shard.publish(&[publication], None, 1, &mut fates).unwrap();
     assert_eq!(published.refused.as_ref().is_some_and(|refused| refused.is_full()), fates.is_empty());
@@ -129,6 +134,16 @@ impl Disk for NoRoom {
     }
 }
 
+/// Requeues the first message more often than the rest of the segment has room for.
+fn fill_segment(shard: &Arc<Shard>) {
+    let options = SubscriptionOptions { prefetch: 10, auto_ack: false, exclusive: false, pull: false };
+    for _ in 0..2000 {
+        let subscription = shard.subscribe(QUEUE, options).unwrap();
+        subscription.fill(10, &mut Vec::new()).unwrap();
+        subscription.sent(&[(Sequence(1), 4)]).unwrap();
+    }
+}
+
 /// There was no space to record that messages were requeued, and the virtual host stopped for good.
 #[test]
 fn a_consumer_that_leaves_while_there_is_no_room_at_all_stops_nothing() {
@@ -137,19 +152,45 @@ fn a_consumer_that_leaves_while_there_is_no_room_at_all_stops_nothing() {
     let (_engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
     assert!(publish(&shard, b"body").is_some());
     disk.0.store(true, Ordering::SeqCst);
-    let options = SubscriptionOptions { prefetch: 10, auto_ack: false, exclusive: false, pull: false };
 
-    // More than the rest of the segment.
-    for _ in 0..2000 {
-        let subscription = shard.subscribe(QUEUE, options).unwrap();
-        subscription.fill(10, &mut Vec::new()).unwrap();
-        subscription.sent(&[(Sequence(1), 4)]).unwrap();
-    }
+    fill_segment(&shard);
 
     assert_eq!(shard.fault(), None);
     disk.0.store(false, Ordering::SeqCst);
     assert!(publish(&shard, b"body").is_some());
     assert_eq!(shard.totals().unwrap(), (2, 0));
+}
+
+/// All queues whose messages were due together with one that could not be recorded kept theirs for good.
+#[test]
+fn messages_that_expire_while_there_is_no_room_at_all_go_once_there_is_some() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(NoRoom::default());
+    let (_engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
+    assert!(publish(&shard, b"body").is_some());
+    let queues = [100, 200, 300].map(QueueId);
+    // A lane has a number of its own in the log.
+    shard.prioritize_queues([(queues[2], 5)]).unwrap();
+    for queue in queues {
+        let name = queue.0.to_string();
+        shard.put_queue(queue, &name, false, None).unwrap();
+        for priority in [Some(0), Some(3)] {
+            let attributes = Attributes { expires_at_ms: Some(YEAR_3000), priority, ..Attributes::default() };
+            assert!(publish_to(&shard, &name, b"body", &attributes).is_some());
+        }
+    }
+    disk.0.store(true, Ordering::SeqCst);
+    fill_segment(&shard);
+    let ready = || shard.queue_counts(&queues).unwrap().iter().map(|counts| counts.ready_count).sum::<u64>();
+
+    assert!(matches!(shard.expire_due(YEAR_3000), Err(error) if error.is_full()));
+
+    assert!(ready() > 0);
+    disk.0.store(false, Ordering::SeqCst);
+    assert!(publish(&shard, b"body").is_some());
+    shard.expire_due(YEAR_3000 + 1000).unwrap();
+    assert_eq!(ready(), 0);
+    assert_eq!(shard.fault(), None);
 }
 
 /// The real disk, which says that nothing is free while it is set.
