@@ -20,6 +20,7 @@ use crate::clock::clock_ms;
 use crate::counters::Metric;
 use crate::dead_letters::DeadLetters;
 use crate::error::EngineError;
+use crate::expiry::Found;
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -236,7 +237,8 @@ impl Shard {
             let settings = guard.dead_letters.get(&id).map(Arc::clone);
             let ranges: Vec<SequenceRange> = aside.iter().map(|(sequence, _)| SequenceRange::of(*sequence)).collect();
             let found = guard.find_all(id, &ranges, 0)?;
-            return Ok(Some(Part { id, name, settings, dying: aside, found }));
+            let uncommitted = guard.uncommitted_among(id, &aside, &found);
+            return Ok(Some(Part { id, name, settings, dying: aside, found, uncommitted }));
         }
     }
 
@@ -257,6 +259,25 @@ impl Shard {
 }
 
 impl State {
+    /// The letters without a record that may have one once more is committed: they are tried again with the next commit. This and
+    /// the search for the records are in one hold of the lock, or a commit in between would be missed.
+    fn uncommitted_among(&mut self, id: QueueId, letters: &[(Sequence, Reason)], found: &[Found]) -> Vec<Sequence> {
+        if !self.has_uncommitted() {
+            return Vec::new();
+        }
+        let mut found = found.iter().map(|one| one.sequence).peekable();
+        let without_record =
+            letters.iter().map(|(sequence, _)| *sequence).filter(|sequence| found.next_if_eq(sequence).is_none());
+        // Records of earlier terms are committed with the first one of the term, and nothing is delivered before.
+        let is_begun = !self.is_paused();
+        let uncommitted: Vec<Sequence> =
+            without_record.filter(|sequence| !is_begun || self.is_uncommitted(id, *sequence)).collect();
+        if !uncommitted.is_empty() {
+            self.have_letters_wait();
+        }
+        uncommitted
+    }
+
     /// Notes the sizes of letters that could not leave a queue whose length is limited.
     fn note_staying(&mut self, part: &Part, letters: &[Letter<'_>]) {
         if self.queues.get(&part.id).is_none_or(|entry| entry.head_limit.is_none()) {

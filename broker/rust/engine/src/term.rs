@@ -49,13 +49,16 @@ pub(crate) struct Term {
     /// Whether messages may be delivered: not before the term's first record is committed, nor while other brokers are not heard.
     delivers: bool,
     uncommitted: FxHashMap<QueueId, Uncommitted>,
+    /// Whether dead letters wait for the next commit.
+    letters_wait: bool,
     /// Another broker leads, or is about to.
     is_over: bool,
 }
 
 impl Term {
     pub fn new(replication: Arc<dyn Replication>, end: Position) -> Term {
-        Term { replication, told: end, delivers: false, uncommitted: FxHashMap::default(), is_over: false }
+        let (uncommitted, letters_wait) = (FxHashMap::default(), false);
+        Term { replication, told: end, delivers: false, uncommitted, letters_wait, is_over: false }
     }
 
     /// The replica, if the log has grown since the last call.
@@ -97,6 +100,16 @@ impl Term {
     /// The same for a queue whose messages were stored earlier: each commit may be that of one of them.
     pub fn hold_back_some(&mut self, queue: QueueId, end: Position) {
         self.uncommitted.entry(queue).or_insert(Uncommitted { first: Position(0), last: end }).last = end;
+    }
+
+    /// Has dead letters moved after the next commit.
+    pub fn have_letters_wait(&mut self) {
+        self.letters_wait = true;
+    }
+
+    /// Whether dead letters waited for the commit that there was.
+    pub fn letters_waited(&mut self) -> bool {
+        std::mem::take(&mut self.letters_wait)
     }
 
     /// The queues that may have more committed messages now. One commit of many queues' messages is one turn for each of them.

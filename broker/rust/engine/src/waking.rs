@@ -69,6 +69,16 @@ impl State {
         }
     }
 
+    /// Has dead letters without a committed record moved after the next commit.
+    pub fn have_letters_wait(&mut self) {
+        self.term.iter_mut().for_each(|term| term.have_letters_wait());
+    }
+
+    /// Whether dead letters waited for the commit that there was.
+    pub fn letters_waited(&mut self) -> bool {
+        self.term.as_mut().is_some_and(|term| term.letters_waited())
+    }
+
     /// Wakes consumers for what was committed since; returns whether the term lasts.
     pub fn committed(&mut self, below: Position) -> bool {
         let Some(term) = self.term.as_mut().filter(|term| !term.is_over()) else { return false };

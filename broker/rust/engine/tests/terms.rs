@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Attributes, Engine, EngineError, EngineOptions, Filled, Led, LengthLimit, Level, Overflow, Payload, Places,
+    Attributes, DeadLetters, Engine, EngineError, EngineOptions, Filled, Led, LengthLimit, Level, Overflow, Payload, Places,
     Position, Progress, Publication, QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Replication,
     Sequence, SequenceRange, Settle, Shard, StreamSettings, Subscription, SubscriptionOptions,
 };
@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 const QUEUE: QueueId = QueueId(1);
 const STREAM: QueueId = QueueId(2);
+const DEAD: QueueId = QueueId(9);
 
 /// Counts how often it hears that the log has grown.
 #[derive(Debug, Default)]
@@ -103,10 +104,16 @@ impl House {
 
     /// Begins a term: the first record of its epoch is not committed yet.
     fn lead(&mut self, log: Log) -> Arc<Shard> {
+        self.lead_declared(log, |_| ())
+    }
+
+    /// The same, with more declared than one queue.
+    fn lead_declared(&mut self, log: Log, declare: impl FnOnce(&Shard)) -> Arc<Shard> {
         self.epoch += 1 << 32;
         let led = self.begun(log);
         let Ok(shard) = self.engine.lead("/", self.directory.path(), led) else { panic!("the engine has ended") };
         shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+        declare(&shard);
         shard.complete();
         shard
     }
@@ -498,4 +505,72 @@ fn deadlines_that_come_before_their_commit_count_once_it_is_there() {
         assert!(Instant::now() < give_up_at, "ready and delayed: {:?}", counts());
         std::thread::sleep(Duration::from_millis(5));
     }
+
+/// Has the second message of "jobs" refused, which is a letter for "dead" then.
+fn refuse_the_second(shard: &Shard) {
+    shard.put_queue(DEAD, "dead", false, None).unwrap();
+    shard.route_dead_letters([(QUEUE, letters_to("dead"))]).unwrap();
+    shard.limit_lengths([(QUEUE, Some(LengthLimit::of_messages(1, Overflow::RejectPublishDlx)))]).unwrap();
+}
+
+fn letters_to(queue: &str) -> Option<DeadLetters> {
+    Some(DeadLetters { exchange: String::new(), routing_key: Some(queue.into()), at_least_once: false })
+}
+
+fn ready(shard: &Shard, queue: QueueId) -> u64 {
+    shard.queue_counts(&[queue]).unwrap()[0].ready_count
+}
+
+/// Whether it happens within a time that is far longer than it needs.
+fn happens(mut is_so: impl FnMut() -> bool) -> bool {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !is_so() && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    is_so()
+}
+
+/// It was given back to the queue that had refused it, because its record could not be read yet.
+#[test]
+fn a_refused_message_is_a_dead_letter_once_it_is_committed() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    refuse_the_second(&shard);
+    publish(&shard, "one");
+    commit(&shard);
+    publish(&shard, "two");
+    // It is tried before the commit.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ready(&shard, DEAD), 0);
+
+    commit(&shard);
+
+    assert!(happens(|| ready(&shard, DEAD) == 1), "it does not move");
+    commit(&shard);
+    assert_eq!((drain(&shard, QUEUE), drain(&shard, DEAD)), (fresh(&["one"]), fresh(&["two"])));
+}
+
+/// All letters of earlier terms are tried when a term begins, before its first record is committed.
+#[test]
+fn a_refused_message_of_an_earlier_term_is_a_dead_letter_once_the_term_has_begun() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    refuse_the_second(&shard);
+    publish(&shard, "one");
+    commit(&shard);
+    publish(&shard, "two");
+    let log = end(&shard);
+    drop(shard);
+    let shard = house.lead_declared(log, refuse_the_second);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ready(&shard, DEAD), 0);
+
+    commit(&shard);
+    shard.set_delivers(true);
+
+    assert!(happens(|| ready(&shard, DEAD) == 1), "it does not move");
+    commit(&shard);
+    assert_eq!((drain(&shard, QUEUE), drain(&shard, DEAD)), (again(&["one"]), fresh(&["two"])));
 }

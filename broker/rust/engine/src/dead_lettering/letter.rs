@@ -34,9 +34,18 @@ pub(super) struct Part {
     pub settings: Option<Arc<DeadLetters>>,
     pub dying: Vec<(Sequence, Reason)>,
     pub found: Vec<Found>,
+    /// Those, in their order, that have no record because it is not committed yet.
+    pub uncommitted: Vec<Sequence>,
 }
 
-/// A dead letter. One without a record that can be read goes back: its delivery finds that, too, and reports it.
+impl Part {
+    pub fn is_uncommitted(&self, sequence: Sequence) -> bool {
+        self.uncommitted.binary_search(&sequence).is_ok()
+    }
+}
+
+/// A dead letter. One without a record that can be read goes back: its delivery finds that, too, and reports it. One whose record is
+/// not committed yet stays.
 pub(super) struct Letter<'a> {
     pub sequence: Sequence,
     pub reason: Reason,

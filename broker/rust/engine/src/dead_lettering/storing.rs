@@ -72,8 +72,8 @@ impl Shard {
         letters: &[Letter<'_>],
         now_ms: u64,
     ) -> Result<usize, EngineError> {
-        let back: Vec<Sequence> =
-            letters.iter().filter(|letter| letter.view.is_none()).map(|letter| letter.sequence).collect();
+        let unreadable = letters.iter().filter(|letter| letter.view.is_none()).map(|letter| letter.sequence);
+        let back: Vec<Sequence> = unreadable.filter(|sequence| !part.is_uncommitted(*sequence)).collect();
         let mut leaving: Vec<Leaving<'_>> = Vec::with_capacity(letters.len());
         for letter in letters.iter().filter(|letter| letter.view.is_some() && !letter.stays) {
             let publication = if letter.queues.is_empty() { None } else { letter.publication(false)? };
