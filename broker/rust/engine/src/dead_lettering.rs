@@ -7,6 +7,7 @@
 
 mod letter;
 mod storing;
+mod waiting;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

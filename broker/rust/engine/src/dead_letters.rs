@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use penstock_log::Position;
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use penstock_wire::amqp::deaths::Reason;
 use rustc_hash::FxHashMap;
@@ -23,12 +24,21 @@ pub struct DeadLetters {
 }
 
 /// How the dead letters of a shard are moved.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Moving {
     /// Whether the shard waits for the thread that moves them.
     pub waits: AtomicBool,
     /// Held while some are moved.
     pub alone: Mutex<()>,
+    /// A position of the shard's own log: until that is synced, no copies are stored in it, and none is waited for.
+    pub behind: AtomicU64,
+}
+
+impl Moving {
+    /// The log may have copies below `behind` at the start.
+    pub fn new(behind: Position) -> Moving {
+        Moving { waits: AtomicBool::new(false), alone: Mutex::default(), behind: AtomicU64::new(behind.0) }
+    }
 }
 
 /// The messages of a shard that are about to leave their queues.

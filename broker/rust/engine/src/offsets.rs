@@ -3,10 +3,11 @@
 //! Invariant: records are read without the shard's lock, because their pages may have to come from the disk.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use penstock_log::{LogError, Position, marks};
 use penstock_queue::{QueueId, Sequence};
@@ -199,6 +200,12 @@ impl Shard {
         self.request_sync();
         block_on(self.wait_synced(position))
     }
+
+    /// The same for some time at most; returns whether `position` is on the disk.
+    pub(crate) fn sync_within(&self, position: Position, limit: Duration) -> Result<bool, EngineError> {
+        self.request_sync();
+        block_for(pin!(self.wait_synced(position)), limit).map_or(Ok(false), |synced| synced.map(|()| true))
+    }
 }
 
 fn stream_of(entry: &mut QueueEntry) -> Result<(&penstock_queue::Queue, &mut Stream), EngineError> {
@@ -217,12 +224,25 @@ impl Wake for Parked {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
+    loop {
+        if let Some(value) = block_for(future.as_mut(), Duration::MAX) {
+            return value;
+        }
+    }
+}
+
+/// `None` when it takes longer.
+fn block_for<T>(mut future: Pin<&mut impl Future<Output = T>>, limit: Duration) -> Option<T> {
+    let started = Instant::now();
     let waker = Waker::from(Arc::new(Parked(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         match future.as_mut().poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
+            Poll::Ready(value) => return Some(value),
+            Poll::Pending => match limit.saturating_sub(started.elapsed()) {
+                Duration::ZERO => return None,
+                left => std::thread::park_timeout(left),
+            },
         }
     }
 }

@@ -574,3 +574,62 @@ fn a_refused_message_of_an_earlier_term_is_a_dead_letter_once_the_term_has_begun
     commit(&shard);
     assert_eq!((drain(&shard, QUEUE), drain(&shard, DEAD)), (again(&["one"]), fresh(&["two"])));
 }
+
+/// Rejects the only message of "jobs", whose letter goes to another queue.
+fn reject_one(shard: &Arc<Shard>, sequence: u64) {
+    let consumer = consumer(shard);
+    assert_eq!(take(&consumer).len(), 1);
+    consumer.sent(&[(Sequence(sequence), 3)]).unwrap();
+    consumer.settle(&[SequenceRange::of(Sequence(sequence))], Settle::Reject).unwrap();
+}
+
+/// A virtual host with two shards, of which the second one commits nothing, and has got a letter of the first one.
+fn letter_without_commit(house: &mut House) -> [Arc<Shard>; 2] {
+    let (first, second) = (house.open(), house.open_further(1));
+    let [shard, further] = house.lead_two(first, second);
+    shard.route_dead_letters([(QUEUE, letters_to("more"))]).unwrap();
+    publish(&shard, "one");
+    commit(&shard);
+    reject_one(&shard, 1);
+    assert!(happens(|| ready(&shard, STREAM) == 1), "it does not move");
+    [shard, further]
+}
+
+/// The thread that moves letters waited for the commit, and closing the engine for the thread.
+#[test]
+fn a_shard_that_commits_nothing_holds_up_neither_letters_of_other_virtual_hosts_nor_the_end() {
+    let mut house = House::new();
+    let [_shard, further] = letter_without_commit(&mut house);
+    let directory = tempfile::tempdir().unwrap();
+    let other = house.engine.open_shard("other", directory.path(), false).unwrap();
+    other.put_queue(QUEUE, "jobs", false, None).unwrap();
+    other.put_queue(DEAD, "dead", false, None).unwrap();
+    other.route_dead_letters([(QUEUE, letters_to("dead"))]).unwrap();
+    publish(&other, "two");
+
+    reject_one(&other, 1);
+
+    let moves = happens(|| ready(&other, DEAD) == 1);
+    let (told, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| told.send(house.engine.close().is_ok()));
+        let ends = ended.recv_timeout(Duration::from_secs(20));
+        // Without it the test would wait as well.
+        commit(&further);
+        assert!(moves && ends == Ok(true), "moves: {moves}, ends: {ends:?}");
+    });
+}
+
+#[test]
+fn a_letter_whose_copy_is_committed_late_is_settled_then_and_copied_once() {
+    let mut house = House::new();
+    let [shard, further] = letter_without_commit(&mut house);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(ready(&shard, QUEUE), 1, "its copy may be lost");
+
+    commit(&further);
+
+    assert!(happens(|| ready(&shard, QUEUE) == 0), "it is not settled");
+    [&shard, &further].into_iter().for_each(|each| commit(each));
+    assert_eq!(drain(&shard, STREAM), fresh(&["one"]));
+}

@@ -25,8 +25,8 @@ const TRIES_MAX: usize = 4;
 type Leaving<'a> = (&'a Letter<'a>, Option<Publication<'a>>, Vec<QueueId>);
 
 impl Shard {
-    /// Stores the letters in the other logs that they go to, and waits until these are on the disk. Their queues in this log
-    /// remain.
+    /// Stores the letters in the other logs that they go to, and waits a short time until these are on the disk: otherwise they
+    /// stay. Their queues in this log remain.
     pub(super) fn store_elsewhere_first(
         &self,
         vhost: &Arc<Shard>,
@@ -139,7 +139,7 @@ fn store_there(
     let (places, fates) = store_copies(home, group, letters, now_ms)?;
     for (at, place) in places.into_iter().enumerate() {
         let Some(letter) = letters.get_mut(place) else { continue };
-        match fates.get(at) {
+        match fates.get(at).copied().flatten() {
             Some(Fate::Stored(_)) => letter.is_elsewhere = true,
             Some(Fate::Overflow | Fate::Shut) if letter.is_kept(settings) => letter.stays = true,
             Some(Fate::Overflow | Fate::Shut) => refused.push(place),
@@ -150,34 +150,38 @@ fn store_there(
     Ok(refused)
 }
 
-/// Stores copies in one log; returns the letters by their indexes, and the fates of the first of them: the others found no
-/// space.
+/// Stores copies in one log; returns the letters by their indexes, and the fates of those that found space and are on the disk.
 fn store_copies(
     home: &Arc<Shard>,
     group: &[PassedOn],
     letters: &[Letter<'_>],
     now_ms: u64,
-) -> Result<(Vec<usize>, Vec<Fate>), EngineError> {
+) -> Result<(Vec<usize>, Vec<Option<Fate>>), EngineError> {
     let (mut routes, places) = Routes::of_passed(group);
+    if home.is_behind() {
+        return Ok((places, Vec::new()));
+    }
     let mut batch = Vec::with_capacity(places.len());
     for letter in places.iter().filter_map(|&place| letters.get(place)) {
         batch.extend(letter.publication(true)?);
     }
     let sent = Sent { producer: None, batch: &batch, level: None, now_ms, with_sequences: false };
+    let known: Vec<bool> = {
+        let guard = home.lock()?;
+        batch.iter().map(|publication| guard.has_copy(&publication.payload)).collect()
+    };
     let mut fates = Vec::with_capacity(batch.len());
     match home.store_routed(sent, &mut routes, &mut fates) {
-        Err(error) if error.is_full() => {}
         // It is another log's fault: the message stays, and is copied once that one is well.
-        Err(EngineError::Closed(_) | EngineError::Stopped(..)) => {}
-        stored => {
-            stored?;
-            let end = home.lock()?.log.end();
-            if home.sync_to(end).is_err() {
-                fates.clear();
-            }
-        }
+        Err(EngineError::Closed(_) | EngineError::Stopped(..)) => return Ok((places, Vec::new())),
+        Err(error) if !error.is_full() => return Err(error),
+        _ => {}
     }
-    Ok((places, fates))
+    let end = home.lock()?.log.end();
+    let is_synced = home.syncs_in_time(end);
+    // Those that it had before are safe: of a log with much traffic there is always something that it does not have in time.
+    let told = fates.into_iter().zip(known).map(|(fate, is_known)| (is_synced || is_known).then_some(fate));
+    Ok((places, told.collect()))
 }
 
 impl State {

@@ -93,6 +93,8 @@ impl Shard {
     ) -> Arc<Shard> {
         let Found { log, state: folded, replication, recovery, recovery_ms, .. } = found;
         let synced = if replication.is_some() { log.bound() } else { log.synced() };
+        // At a start all that a log of this broker alone has is on the disk; of a replicated one some may not be committed.
+        let dead_lettering = Moving::new(if replication.is_some() { log.end() } else { synced });
         let next_expiry = Arc::new(Alarm::new(&around.alarms));
         let mut state = State::new(log, folded.first_sequence, Arc::clone(&next_expiry));
         state.stored_at_ms = found.stored_at_ms;
@@ -122,7 +124,7 @@ impl Shard {
             retained_until: AtomicU64::new(0),
             next_expiry,
             expiring: Mutex::default(),
-            dead_lettering: Moving::default(),
+            dead_lettering,
             around,
             replication,
             copies: Mutex::new(Copies::default()),
