@@ -133,9 +133,17 @@ impl Timed for Shard {
     }
 }
 
+/// Adds a shard to those that wait, unless it does already: one that asks again while some of its work is done would otherwise get
+/// more and more turns.
+fn join(waiting: &mut VecDeque<Weak<Shard>>, shard: Weak<Shard>) {
+    if !waiting.iter().any(|other| other.ptr_eq(&shard)) {
+        waiting.push_back(shard);
+    }
+}
+
 /// Moves dead letters, a part of each shard in turn.
 fn run_dead_letters(waiting: &Receiver<Work<Shard>>) {
-    let (mut turns, mut later) = (VecDeque::<Weak<Shard>>::new(), Vec::<Weak<Shard>>::new());
+    let (mut turns, mut later) = (VecDeque::new(), VecDeque::new());
     let mut next_try = Instant::now();
     loop {
         let wait = match (turns.is_empty(), later.is_empty()) {
@@ -144,7 +152,7 @@ fn run_dead_letters(waiting: &Receiver<Work<Shard>>) {
             (true, true) => WITHOUT_WORK,
         };
         match waiting.recv_timeout(wait) {
-            Ok(Some(shard)) => turns.push_back(shard),
+            Ok(Some(shard)) => join(&mut turns, shard),
             Err(RecvTimeoutError::Timeout) => {}
             Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -153,18 +161,17 @@ fn run_dead_letters(waiting: &Receiver<Work<Shard>>) {
         {
             match move_dead_letters(&shard) {
                 Next::Nothing => {}
-                Next::More => turns.push_back(waiting),
-                Next::Later if later.iter().any(|other| other.ptr_eq(&waiting)) => {}
+                Next::More => join(&mut turns, waiting),
                 Next::Later => {
                     if later.is_empty() {
                         next_try = Instant::now() + TRY_AGAIN_EVERY;
                     }
-                    later.push(waiting);
+                    join(&mut later, waiting);
                 }
             }
         }
         if Instant::now() >= next_try {
-            turns.extend(later.drain(..));
+            later.drain(..).for_each(|shard| join(&mut turns, shard));
         }
     }
 }

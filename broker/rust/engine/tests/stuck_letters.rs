@@ -4,12 +4,14 @@
 
 mod house;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use house::{House, open_queue};
 use penstock_engine::{
     DeadLetters, Destination, ExchangeKind, LengthLimit, Overflow, Payload, Publication, QueueId, Sequence,
-    SequenceRange, Settle, SubscriptionOptions,
+    SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
 };
 
 /// The queue "s".
@@ -22,19 +24,19 @@ fn to(exchange: &str, key: &str, at_least_once: bool) -> Option<DeadLetters> {
     Some(DeadLetters { exchange: exchange.into(), routing_key: Some(key.into()), at_least_once })
 }
 
-fn publish(house: &House, queue: &str, count: usize, body: &[u8]) {
+fn publish(shard: &Arc<Shard>, queue: &str, count: usize, body: &[u8]) {
     let payload = Payload::new(b"", queue.as_bytes(), b"", body).unwrap();
     let key = queue.as_bytes();
     let one = Publication { payload, exchange: b"", key, headers: None, persistent: false, mandatory: false };
     for part in vec![one; count].chunks(4096) {
-        house.shard.publish(part, None, 1, &mut Vec::new()).unwrap();
+        shard.publish(part, None, 1, &mut Vec::new()).unwrap();
     }
 }
 
-/// Rejects some of the first messages of a queue, of which a consumer takes so many.
-fn reject(house: &House, queue: QueueId, count: u32, ranges: &[SequenceRange]) {
+/// A consumer that has so many of the first messages of a queue.
+fn take(shard: &Arc<Shard>, queue: QueueId, count: u32) -> Subscription {
     let options = SubscriptionOptions { prefetch: count, auto_ack: false, exclusive: false, pull: false };
-    let consumer = house.shard.home_of(queue).subscribe(queue, options).unwrap();
+    let consumer = shard.home_of(queue).subscribe(queue, options).unwrap();
     while consumer.unacked_count() < count {
         let mut filled = Vec::new();
         consumer.fill(count, &mut filled).unwrap();
@@ -43,11 +45,16 @@ fn reject(house: &House, queue: QueueId, count: u32, ranges: &[SequenceRange]) {
             consumer.sent(&[(picked.0.taken.sequence, bytes as u32)]).unwrap();
         }
     }
-    consumer.settle(ranges, Settle::Reject).unwrap();
+    consumer
 }
 
-fn ready(house: &House, queue: QueueId) -> u64 {
-    house.shard.queue_counts(&[queue]).unwrap()[0].ready_count
+/// Rejects some of the first messages of a queue, of which a consumer takes so many.
+fn reject(shard: &Arc<Shard>, queue: QueueId, count: u32, ranges: &[SequenceRange]) {
+    take(shard, queue, count).settle(ranges, Settle::Reject).unwrap();
+}
+
+fn ready(shard: &Arc<Shard>, queue: QueueId) -> u64 {
+    shard.queue_counts(&[queue]).unwrap()[0].ready_count
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -66,14 +73,14 @@ fn the_bytes_of_a_queue_are_limited_beside_letters_that_stay() {
     house.shard.route_dead_letters([(JOBS, to("", "none", true))]).unwrap();
     let limit = LengthLimit { messages_max: u64::MAX, bytes_max: 100, overflow: Overflow::DropHead };
     house.shard.limit_lengths([(JOBS, Some(limit))]).unwrap();
-    publish(&house, "s", 2, &[b'x'; 50]);
-    reject(&house, JOBS, 2, &[SequenceRange::ALL]);
+    publish(&house.shard, "s", 2, &[b'x'; 50]);
+    reject(&house.shard, JOBS, 2, &[SequenceRange::ALL]);
 
-    publish(&house, "s", 5, &[b'x'; 40]);
+    publish(&house.shard, "s", 5, &[b'x'; 40]);
 
-    until("it is shortened", || ready(&house, JOBS) == 4);
+    until("it is shortened", || ready(&house.shard, JOBS) == 4);
     std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(ready(&house, JOBS), 4, "two letters and 80 bytes");
+    assert_eq!(ready(&house.shard, JOBS), 4, "two letters and 80 bytes");
     house.close();
 }
 
@@ -85,15 +92,15 @@ fn queues_are_shortened_however_many_letters_of_others_stay() {
     let house = open_queue(directory.path());
     house.shard.put_queue(OTHER, "other", false, None).unwrap();
     house.shard.route_dead_letters([(JOBS, to("", "none", true)), (OTHER, to("", "none", false))]).unwrap();
-    publish(&house, "s", 2 * RUNS, b"x");
+    publish(&house.shard, "s", 2 * RUNS, b"x");
     let every_other: Vec<_> = (0..RUNS as u64).map(|at| SequenceRange::of(Sequence(2 * at + 1))).collect();
-    reject(&house, JOBS, 2 * RUNS as u32, &every_other);
+    reject(&house.shard, JOBS, 2 * RUNS as u32, &every_other);
 
     house.shard.limit_lengths([(OTHER, Some(LengthLimit::of_messages(3, Overflow::DropHead)))]).unwrap();
-    publish(&house, "other", 10, b"x");
+    publish(&house.shard, "other", 10, b"x");
 
-    until("it is shortened", || ready(&house, OTHER) == 3);
-    assert_eq!(ready(&house, JOBS), 2 * RUNS as u64);
+    until("it is shortened", || ready(&house.shard, OTHER) == 3);
+    assert_eq!(ready(&house.shard, JOBS), 2 * RUNS as u64);
     std::mem::forget(house);
 }
 
@@ -111,11 +118,54 @@ fn a_full_queue_keeps_letters_from_no_other_queue_of_its_log() {
     }
     house.shard.limit_lengths([(FULL, Some(LengthLimit::of_messages(2, Overflow::RejectPublish)))]).unwrap();
     house.shard.route_dead_letters([(JOBS, to("dlx", "", false))]).unwrap();
-    publish(&house, "s", 5, b"x");
+    publish(&house.shard, "s", 5, b"x");
 
-    reject(&house, JOBS, 5, &[SequenceRange::ALL]);
+    reject(&house.shard, JOBS, 5, &[SequenceRange::ALL]);
 
-    until("all have left", || ready(&house, JOBS) == 0);
-    assert_eq!((ready(&house, ROOMY), ready(&house, FULL)), (5, 2));
+    until("all have left", || ready(&house.shard, JOBS) == 0);
+    assert_eq!((ready(&house.shard, ROOMY), ready(&house.shard, FULL)), (5, 2));
+    house.close();
+}
+
+/// Another virtual host, whose letters leave.
+fn open_beside(house: &House, directory: &Path) -> Arc<Shard> {
+    let other = house.engine.open_shard("other", directory, false).unwrap();
+    other.put_queue(JOBS, "s", false, None).unwrap();
+    other.put_queue(ROOMY, "roomy", false, None).unwrap();
+    other.route_dead_letters([(JOBS, to("", "roomy", true))]).unwrap();
+    other
+}
+
+/// Each rejection while letters were tried was a further turn of its virtual host, before each turn of the others.
+#[test]
+fn a_virtual_host_whose_letters_stay_has_one_turn_however_many_more_there_are() {
+    const COUNT: u32 = 10_000;
+    const STUCK: u64 = 9_000;
+    let (directory, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let house = open_queue(directory.path());
+    house.shard.route_dead_letters([(JOBS, to("", "none", true))]).unwrap();
+    let other = open_beside(&house, beside.path());
+    publish(&house.shard, "s", COUNT as usize, b"x");
+    publish(&other, "s", 1, b"x");
+    let consumer = take(&house.shard, JOBS, COUNT);
+    let rejects = |first: u64, last: u64| {
+        let range = SequenceRange::new(Sequence(first), Sequence(last)).unwrap();
+        consumer.settle(&[range], Settle::Reject).unwrap();
+    };
+    let began = Instant::now();
+    rejects(1, STUCK);
+    for sequence in STUCK + 1..=u64::from(COUNT) {
+        rejects(sequence, sequence);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let rejecting = began.elapsed();
+
+    let began = Instant::now();
+    reject(&other, JOBS, 1, &[SequenceRange::ALL]);
+    until("it moves", || ready(&other, ROOMY) == 1);
+
+    // Turns that had multiplied took about as long as the rejections.
+    assert!(began.elapsed() < rejecting / 4, "{:?} after {rejecting:?}", began.elapsed());
+    drop(consumer);
     house.close();
 }
