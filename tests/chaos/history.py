@@ -60,7 +60,7 @@ class Producer:
     outcomes: bytearray = field(default_factory=bytearray)
     again: dict[int, int] = field(default_factory=dict)
     unanswered: set[int] = field(default_factory=set)
-    """Numbers that had an unknown outcome at any time."""
+    """Numbers that had an unknown outcome at any time, or failed in a part of their queues."""
 
     @property
     def next_number(self) -> int:
@@ -88,6 +88,11 @@ class Producer:
             if self.outcomes[number] != Outcome.CONFIRMED:
                 self.outcomes[number] = Outcome.FAILED
 
+    def fail_in_part(self, numbers: range) -> None:
+        """Enter that the log of one queue had no space for them, when the logs of others may have them."""
+        self.fail(numbers)
+        self.unanswered.update(numbers)
+
     def lose_answers(self, numbers: Iterable[int]) -> None:
         """Enter that the answers to these sends did not come, unless they did."""
         for number in numbers:
@@ -102,7 +107,10 @@ class Producer:
         return self.outcomes.count(outcome)
 
     def may_come(self, number: int) -> bool:
-        """Return whether the message may be in a queue. One that failed may, if an earlier send of it is open."""
+        """Return whether the message may be in a queue.
+
+        One that failed may, if an earlier send of it is open, or it failed in a part of its queues.
+        """
         if number >= self.next_number:
             return False
         return self.outcomes[number] != Outcome.FAILED or number in self.unanswered

@@ -163,7 +163,7 @@ class Load:
     def _flow(self, leader: Leader) -> Flow:
         producers = [Producer("plain"), Producer("named", is_deduplicated=True)]
         history = History(producers, (TAKEN, KEPT))
-        setup = Setup(leader, self._addresses, EXCHANGE, self._credentials, self._rate)
+        setup = Setup(leader, self._addresses, EXCHANGE, self._credentials, self._rate, self._shards)
         taken, kept = (Consumer(leader, self._addresses, queue, history, self._credentials) for queue in (TAKEN, KEPT))
         return Flow(
             leader.vhost, leader, history, [Publisher(setup, producer) for producer in producers], [taken], [kept]

@@ -19,6 +19,7 @@ __all__ = ["Publisher", "Setup"]
 
 BATCH: Final = 20
 IN_FLIGHT_MAX: Final = 400
+FULL: Final[int] = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
 STALL_S: Final = 1.0
 """Without an answer for this time it looks for another leader."""
 
@@ -33,6 +34,8 @@ class Setup:
     credentials: Any
     rate: float
     """Messages a second; 0 for as many as are confirmed."""
+    logs: int
+    """How many logs the queues of the exchange are in."""
 
 
 class Publisher(Thread):
@@ -154,7 +157,10 @@ class Publisher(Thread):
                 self._open_count -= len(numbers)
                 self._measure(numbers.stop, now)
             for rejected in response.rejected:
-                producer.fail(range(first + rejected.first - 1, first + rejected.last))
+                numbers = range(first + rejected.first - 1, first + rejected.last)
+                # A full disk is the one reason to refuse a message that another log has stored.
+                is_in_part = rejected.code == FULL and self._setup.logs > 1
+                (producer.fail_in_part if is_in_part else producer.fail)(numbers)
                 self.errors[rejected.reason] = self.errors.get(rejected.reason, 0) + 1
             while self._resume_at < producer.next_number and producer.is_confirmed(self._resume_at):
                 self._resume_at += 1

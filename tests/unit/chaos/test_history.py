@@ -90,6 +90,17 @@ def test_a_refused_message_that_comes_is_unexpected():
     assert broken(found) == {"unexpected": ["p 1"]}
 
 
+def test_a_message_that_one_log_refused_may_come_once_from_another_one():
+    found, producer = history()
+    producer.fail_in_part(range(1, 2))
+    deliver(found, 0, 1)
+    assert broken(found) == {}
+
+    deliver(found, 1)
+
+    assert broken(found) == {"duplicates": ["p 1"]}
+
+
 def test_a_message_that_was_refused_when_it_was_sent_again_may_come_of_the_first_time():
     found, producer = history()
     producer.lose_answers([1])
