@@ -83,9 +83,10 @@ impl Shard {
 
     fn expire_all(&self, now_ms: u64) -> Result<u64, EngineError> {
         self.release_retries(now_ms)?;
-        // While these cannot be recorded, no more of them are noted.
-        let mut expired = self.expire_overdue()?;
-        expired += self.expire_deadlines(now_ms)? + self.expire_aged(now_ms)?;
+        // On a full disk delays end, although expiries cannot be recorded.
+        let of_deadlines = self.expire_deadlines(now_ms);
+        let overdue = self.expire_overdue();
+        let expired = of_deadlines? + overdue? + self.expire_aged(now_ms)?;
         if self.shorten_noted()? {
             self.next_expiry.lower(now_ms);
         }

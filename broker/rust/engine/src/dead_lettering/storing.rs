@@ -178,8 +178,8 @@ fn store_copies(
         _ => {}
     }
     let end = home.lock()?.log.end();
-    let is_synced = home.syncs_in_time(end);
     // Those that it had before are safe: of a log with much traffic there is always something that it does not have in time.
+    let is_synced = known.iter().all(|&is_known| is_known) || home.syncs_in_time(end);
     let told = fates.into_iter().zip(known).map(|(fate, is_known)| (is_synced || is_known).then_some(fate));
     Ok((places, told.collect()))
 }

@@ -1,6 +1,6 @@
 //! How long moving dead letters waits until another log has their copies on the disk, or committed.
 //!
-//! Invariants: one thread moves the dead letters of all virtual hosts, so it waits for a log a short time only. A log that did not
+//! Invariants: one thread moves the dead letters of all virtual hosts, so it waits for a replicated log a short time only. A log that did not
 //! get there in time is behind until it does: meanwhile it gets no further copies, and no wait. Copies that a log had before, and that
 //! is not behind, are safe: each was waited for, or was there at the start, and `behind` is no lower than the place of any of them.
 
@@ -20,8 +20,12 @@ impl Shard {
         self.synced().0 < self.dead_lettering.behind.load(Ordering::Acquire)
     }
 
-    /// Waits a short time until everything below a position is synced; returns whether it is.
+    /// Waits a short time until everything below a position is synced; returns whether it is. A log that this broker alone has
+    /// takes only as long as the disk, and is waited for: when it closes, letters without a copy would come again.
     pub(crate) fn syncs_in_time(&self, position: Position) -> bool {
+        if !self.is_replicated() {
+            return self.sync_to(position).is_ok();
+        }
         if self.is_behind() {
             return false;
         }
