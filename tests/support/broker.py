@@ -12,14 +12,16 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Self
 
 READY_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
+PORTS = (10_000, 30_000)
+_drawn = SystemRandom()
 _returned_ports: set[int] = set()
 
 
@@ -188,14 +190,21 @@ def penstock_command() -> str:
 def free_ports(count: int) -> list[int]:
     """Return free ports that were not returned before: those of brokers that start later are free until then.
 
-    Another process may take one before the broker does, which then reports it and ends.
+    They are below those that the system gives to connections of clients, one of which may otherwise have the port of a
+    broker when that starts again. Another process may take one before the broker does, which then reports it and ends.
     """
-    with ExitStack() as sockets:
-        ports: list[int] = []
-        while len(ports) < count:
-            listening = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port: int = listening.getsockname()[1]
-            if port not in _returned_ports:
-                ports.append(port)
-        _returned_ports.update(ports)
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _drawn.randrange(*PORTS)
+        if port not in _returned_ports and _is_free(port):
+            ports.append(port)
+            _returned_ports.add(port)
     return ports
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
