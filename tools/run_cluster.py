@@ -148,5 +148,5 @@ def run(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     run(Path(sys.argv[1] if len(sys.argv) > 1 else "./data-cluster").absolute())
