@@ -53,6 +53,17 @@ fn refuse_the_second(shard: &Shard) {
     shard.limit_lengths([(QUEUE, Some(LengthLimit::of_messages(1, Overflow::RejectPublishDlx)))]).unwrap();
 }
 
+/// Begins a term in which "two" was refused and is not committed, after "one".
+fn lead_with_refused(house: &mut House) -> Arc<Shard> {
+    let log = house.open();
+    let shard = house.lead_on(log);
+    refuse_the_second(&shard);
+    publish(&shard, "one");
+    commit(&shard);
+    publish(&shard, "two");
+    shard
+}
+
 fn letters_to(queue: &str) -> Option<DeadLetters> {
     Some(DeadLetters { exchange: String::new(), routing_key: Some(queue.into()), at_least_once: false })
 }
@@ -74,12 +85,7 @@ fn happens(mut is_so: impl FnMut() -> bool) -> bool {
 #[test]
 fn a_refused_message_is_a_dead_letter_once_it_is_committed() {
     let mut house = House::new();
-    let log = house.open();
-    let shard = house.lead_on(log);
-    refuse_the_second(&shard);
-    publish(&shard, "one");
-    commit(&shard);
-    publish(&shard, "two");
+    let shard = lead_with_refused(&mut house);
     // It is tried before the commit.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(ready(&shard, DEAD), 0);
@@ -95,12 +101,7 @@ fn a_refused_message_is_a_dead_letter_once_it_is_committed() {
 #[test]
 fn a_refused_message_of_an_earlier_term_is_a_dead_letter_once_the_term_has_begun() {
     let mut house = House::new();
-    let log = house.open();
-    let shard = house.lead_on(log);
-    refuse_the_second(&shard);
-    publish(&shard, "one");
-    commit(&shard);
-    publish(&shard, "two");
+    let shard = lead_with_refused(&mut house);
     let log = end(&shard);
     drop(shard);
     let shard = house.lead_declared(log, refuse_the_second);

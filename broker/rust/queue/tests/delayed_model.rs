@@ -54,7 +54,7 @@ struct World {
     /// The messages that are not settled.
     messages: BTreeMap<u64, State>,
     next: u64,
-    /// Those whose size the queue knows.
+    /// The messages whose size the queue knows.
     sized: BTreeSet<u64>,
     /// Only a size that the queue knows counts below: a purge removed the others.
     counted_from: u64,
