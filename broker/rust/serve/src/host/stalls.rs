@@ -193,8 +193,9 @@ mod tests {
     use std::fs::{File, write};
     use std::path::Path;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::thread::JoinHandle;
+    use std::thread::{JoinHandle, available_parallelism};
     use std::time::{Duration, Instant};
 
     use penstock_engine::{
@@ -275,11 +276,20 @@ mod tests {
         }
     }
 
+    /// A thread alone on its processor may never have waited for it: more threads than processors have work here.
     #[test]
     fn the_kernel_counts_what_a_thread_waits_for_a_processor() {
+        let began = Instant::now();
+        let has_ended = AtomicBool::new(false);
         let mut waits = Waits::of_this_thread();
 
-        waits.at_begin(Instant::now());
+        std::thread::scope(|scope| {
+            let processors = available_parallelism().unwrap().get();
+            let at_work = || while !has_ended.load(Ordering::Relaxed) {};
+            (0..processors).for_each(|_| drop(scope.spawn(at_work)));
+            while waits.at_begin(Instant::now()) == Duration::ZERO && began.elapsed() < PATIENCE {}
+            has_ended.store(true, Ordering::Relaxed);
+        });
 
         assert!(waits.counts.is_some() && waits.total > Duration::ZERO);
     }
