@@ -1,5 +1,5 @@
 //! The threads that work on shards off the message path: a pool that syncs, one thread that folds, and compacts in
-//! between, one that expires messages, and one that moves dead letters.
+//! between, one that expires messages, and one that moves dead letters, and kept messages that could not be copied at once.
 //!
 //! A shard waits for each at most once (its own flags ensure that), so what waits is bounded by the number of shards. A
 //! shard that was dropped meanwhile is skipped. Compaction goes in slices, at a rate that rises with the space to free,
@@ -177,7 +177,7 @@ fn run_dead_letters(waiting: &Receiver<Work<Shard>>) {
 }
 
 fn move_dead_letters(shard: &Shard) -> Next {
-    match catch_unwind(AssertUnwindSafe(|| shard.move_dead_letters())) {
+    match catch_unwind(AssertUnwindSafe(|| shard.move_some())) {
         Ok(Ok(next)) => next,
         Ok(Err(error)) if error.is_full() => Next::Later,
         Ok(Err(error)) => {

@@ -100,7 +100,7 @@ impl Shard {
                 let Some(entry) = guard.queues.get(&id) else { return Ok(()) };
                 let found = copied_and_unsettled(&copied.in_lane(lane), entry.machine.settled_in(lane));
                 if !guard.dead_letter(id, &found, Reason::Rejected).is_empty() {
-                    self.request_dead_letters();
+                    self.request_moves();
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Shard {
 
     /// Has dead letters moved after some were added. While very many wait, it moves some of them itself.
     pub(crate) fn dead_letters_added(&self, run_count: usize) -> Result<(), EngineError> {
-        self.request_dead_letters();
+        self.request_moves();
         let mut left = run_count;
         // An error is the thread's: it finds it, too. Those that cannot leave must not hold the caller up.
         for _ in 0..ROUNDS_OF_A_CALLER {
@@ -164,7 +164,7 @@ impl Shard {
     /// Has messages moved that queues refused. While many of a queue wait, the publisher moves some itself: else it would be faster
     /// than they leave.
     pub(crate) fn refused_added(&self, waiting_count: u64) {
-        self.request_dead_letters();
+        self.request_moves();
         if waiting_count > REFUSED_WAITING_MAX {
             let moved = (0..ROUNDS_OF_A_CALLER).map(|_| self.move_dead_letters());
             let _ = moved.take_while(|next| matches!(next, Ok(Next::More))).count();
@@ -186,6 +186,17 @@ impl Shard {
         // An error of the log shows when that is closed.
         let moved = (0..ROUNDS_AT_END).map(|_| self.move_dead_letters());
         let _ = moved.take_while(|next| matches!(next, Ok(Next::More))).count();
+    }
+
+    /// Copies kept messages that waited, and moves some dead letters.
+    pub(crate) fn move_some(&self) -> Result<Next, EngineError> {
+        self.dead_lettering.waits.store(false, Ordering::Release);
+        let given = match self.give_waiting() {
+            Err(EngineError::Closed(_) | EngineError::NotLeading(_)) => Next::Nothing,
+            given => given?,
+        };
+        let moved = self.move_dead_letters()?;
+        Ok(if moved == Next::Nothing { given } else { moved })
     }
 
     /// Moves some dead letters.
@@ -238,7 +249,7 @@ impl Shard {
             let settings = guard.dead_letters.get(&id).map(Arc::clone);
             let ranges: Vec<SequenceRange> = aside.iter().map(|(sequence, _)| SequenceRange::of(*sequence)).collect();
             let found = guard.find_all(id, &ranges, 0)?;
-            let uncommitted = guard.uncommitted_among(id, &aside, &found);
+            let uncommitted = guard.uncommitted_among(id, aside.iter().map(|(sequence, _)| *sequence), &found);
             return Ok(Some(Part { id, name, settings, dying: aside, found, uncommitted }));
         }
     }
@@ -260,21 +271,25 @@ impl Shard {
 }
 
 impl State {
-    /// The letters without a record that may have one once more is committed: they are tried again with the next commit. This and
+    /// The messages without a record that may have one once more is committed: they are tried again with the next commit. This and
     /// the search for the records are in one hold of the lock, or a commit in between would be missed.
-    fn uncommitted_among(&mut self, id: QueueId, letters: &[(Sequence, Reason)], found: &[Found]) -> Vec<Sequence> {
+    pub(crate) fn uncommitted_among(
+        &mut self,
+        id: QueueId,
+        messages: impl Iterator<Item = Sequence>,
+        found: &[Found],
+    ) -> Vec<Sequence> {
         if !self.has_uncommitted() {
             return Vec::new();
         }
         let mut found = found.iter().map(|one| one.sequence).peekable();
-        let without_record =
-            letters.iter().map(|(sequence, _)| *sequence).filter(|sequence| found.next_if_eq(sequence).is_none());
+        let without_record = messages.filter(|sequence| found.next_if_eq(sequence).is_none());
         // Records of earlier terms are committed with the first one of the term, and nothing is delivered before.
         let is_begun = !self.is_paused();
         let uncommitted: Vec<Sequence> =
             without_record.filter(|sequence| !is_begun || self.is_uncommitted(id, *sequence)).collect();
         if !uncommitted.is_empty() {
-            self.have_letters_wait();
+            self.have_moves_wait();
         }
         uncommitted
     }

@@ -3,10 +3,12 @@
 //! Invariants: a route is added, and messages that are on their way are routed again, in the hold of the lock that fixes which
 //! kept messages are to be copied, so a receiver gets each message by its route or as a copy. Copies are in one envelope with
 //! the mark that they are given, in each log that has some; shard 0, which has the history, is the last. So a start copies what
-//! a crash left uncopied, and nothing twice. Records are read, and routes found, without the lock.
+//! a crash left uncopied, and nothing twice. Records are read, and routes found, without the lock. In a replicated log a kept message
+//! is copied once it is committed; until then newer ones may take its place. What cannot be copied yet is copied by the thread that
+//! moves dead letters.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use penstock_log::{Attributes, EnvelopeSizes, MarkView, MessageView, Operation, Payload, marks};
 use penstock_queue::{Destination, ExchangeSettings, Matched, QueueId, Routable, Routing, Sequence, SequenceRange};
@@ -16,6 +18,7 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::clock_ms;
 use crate::counters::Metric;
+use crate::dead_lettering::Next;
 use crate::error::EngineError;
 use crate::expiry::{Found, view_of};
 use crate::histories::{Given, Receiver, Receives, receiver_exchange, receiver_queue, receives};
@@ -94,7 +97,7 @@ impl Shard {
     /// Adds a route. If its exchange keeps messages, the destination gets these, unless it had a route before.
     pub(crate) fn add_route_with_history(&self, route: RouteSettings<'_>) -> Result<(), EngineError> {
         let RouteSettings { exchange, key, matching, destination } = route;
-        {
+        let waits = {
             let mut guard = self.lock()?;
             self.change_routing(|routing| routing.add_route(exchange, key, matching, destination))?;
             let table = self.routing();
@@ -107,12 +110,15 @@ impl Shard {
                 routing.removals()
             });
             guard.removals = guard.removals.max(removals);
-        }
-        if self.is_complete() { self.give_all() } else { Ok(()) }
+            (history, receiver)
+        };
+        self.give_first([waits])
     }
 
     /// Forgets that a destination had the kept messages, once an exchange has no route to it.
     pub(crate) fn end_giving(&self, exchange: &str, destination: Destination<'_>) -> Result<(), EngineError> {
+        // Copies that are on their way are noted before that is forgotten.
+        let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.routing();
         let Some(history) = table.history_of(exchange) else { return Ok(()) };
         let Some(receiver) = receiver_of(&table, destination) else { return Ok(()) };
@@ -153,28 +159,47 @@ impl Shard {
             }
         }
         drop(table);
-        self.give_all()
+        let pending = self.lock()?.histories.pending();
+        self.give_first(pending)
     }
 
-    /// Copies kept messages to all that were bound since. On a full disk the rest is copied with the next bind, or by a start.
-    fn give_all(&self) -> Result<(), EngineError> {
-        let Some(vhost) = self.vhost() else { return Ok(()) };
-        let pending = self.lock()?.histories.pending();
-        for (history, receiver) in pending {
-            match vhost.give(history, &receiver) {
-                Err(error) if error.is_full() => {}
-                given => given?,
-            }
+    /// Copies kept messages at once, as far as that is possible, and later what is left.
+    fn give_first(&self, receivers: impl IntoIterator<Item = (QueueId, Receiver)>) -> Result<(), EngineError> {
+        if self.give_to(receivers)? == Next::Later {
+            self.request_moves();
         }
         Ok(())
     }
 
-    fn give(self: &Arc<Self>, history: QueueId, receiver: &[u8]) -> Result<(), EngineError> {
+    /// Copies kept messages to all that wait for some.
+    pub(crate) fn give_waiting(&self) -> Result<Next, EngineError> {
+        let pending = self.lock()?.histories.pending();
+        self.give_to(pending)
+    }
+
+    /// Returns whether the disk, or another log, has to be asked again. What waits for a commit is copied after it.
+    fn give_to(&self, receivers: impl IntoIterator<Item = (QueueId, Receiver)>) -> Result<Next, EngineError> {
+        let Some(vhost) = self.vhost().filter(|_| self.is_complete()) else { return Ok(Next::Nothing) };
+        let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Next::Nothing;
+        for (history, receiver) in receivers {
+            match vhost.give(history, &receiver) {
+                Ok(true) => {}
+                Err(error) if !error.is_full() => return Err(error),
+                _ => next = Next::Later,
+            }
+        }
+        Ok(next)
+    }
+
+    /// Returns whether nothing is left to do before the next commit.
+    fn give(self: &Arc<Self>, history: QueueId, receiver: &[u8]) -> Result<bool, EngineError> {
         let now_ms = clock_ms();
         let found = {
             let mut guard = self.lock()?;
-            let Some(Given::Below(below)) = guard.histories.given(history, receiver) else { return Ok(()) };
-            guard.find_kept_below(history, Sequence(below))?
+            let Some(Given::Below(below)) = guard.histories.given(history, receiver) else { return Ok(true) };
+            let Some(found) = guard.find_kept_below(history, Sequence(below))? else { return Ok(true) };
+            found
         };
         let mut kept = read_kept(history, &found, now_ms)?;
         let table = self.routing();
@@ -190,11 +215,16 @@ impl Shard {
         for (log, copies) in by_log {
             // One that was deleted with its queue takes nothing.
             let Some(home) = self.others.log(log) else { continue };
-            home.store_given((history, receiver), &copies, now_ms)?;
+            // Its errors are its own: it is asked again.
+            if home.is_behind() || home.store_given((history, receiver), &copies, now_ms).is_err() {
+                return Ok(false);
+            }
             let end = home.lock()?.log.end();
-            home.sync_to(end)?;
+            if !home.syncs_in_time(end) {
+                return Ok(false);
+            }
         }
-        self.store_given((history, receiver), &own, now_ms)
+        self.store_given((history, receiver), &own, now_ms).map(|()| true)
     }
 
     /// Stores copies in their queues of this log, with the mark that they are given.
@@ -281,13 +311,17 @@ impl State {
         }
     }
 
-    fn find_kept_below(&mut self, history: QueueId, below: Sequence) -> Result<Vec<Found>, EngineError> {
-        let Some(entry) = self.queues.get(&history) else { return Ok(Vec::new()) };
+    /// `None` while some of them are not committed.
+    fn find_kept_below(&mut self, history: QueueId, below: Sequence) -> Result<Option<Vec<Found>>, EngineError> {
+        let Some(entry) = self.queues.get(&history) else { return Ok(Some(Vec::new())) };
         let ready = entry.machine.ready_from(Sequence(0), u64::MAX);
         let last = Sequence(below.0.saturating_sub(1));
         let ranges = ready.into_iter().filter_map(|range| SequenceRange::new(range.first, range.last.min(last)));
         let ranges: Vec<SequenceRange> = ranges.collect();
-        self.find_all(history, &ranges, 0)
+        let found = self.find_all(history, &ranges, 0)?;
+        let kept = ranges.iter().flat_map(|range| range.first.0..=range.last.0).map(Sequence);
+        let is_committed = self.uncommitted_among(history, kept, &found).is_empty();
+        Ok(is_committed.then_some(found))
     }
 
     /// Leaves out queues that take no more, and messages without a queue.

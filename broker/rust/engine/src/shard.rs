@@ -98,6 +98,8 @@ pub struct Shard {
     /// The state's.
     pub(crate) next_expiry: Arc<Alarm>,
     pub(crate) dead_lettering: Moving,
+    /// Held while kept messages are copied.
+    pub(crate) giving: Mutex<()>,
     /// Held while messages are expired: of two callers at once the slower one would set an earlier time again.
     pub(crate) expiring: Mutex<()>,
     /// The state's.
@@ -441,7 +443,7 @@ impl Shard {
             let _ = shard.forget_unknown_windows();
             let _ = shard.find_refused();
             shard.next_expiry.lower(0);
-            shard.request_dead_letters();
+            shard.request_moves();
         }
         let _ = self.complete_histories();
     }
@@ -450,8 +452,8 @@ impl Shard {
         self.around.is_complete.load(Ordering::Acquire)
     }
 
-    /// Wakes the thread that moves dead letters.
-    pub(crate) fn request_dead_letters(&self) {
+    /// Wakes the thread that moves dead letters, and copies kept messages that waited.
+    pub(crate) fn request_moves(&self) {
         if !self.dead_lettering.waits.swap(true, Ordering::AcqRel) {
             self.around.dead_letters.fold(Weak::clone(&self.me));
         }

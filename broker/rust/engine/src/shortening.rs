@@ -156,7 +156,7 @@ impl Shard {
                 uncounted += count;
             }
             if is_dead_lettered && count > 0 {
-                self.request_dead_letters();
+                self.request_moves();
             }
             if has_sealed {
                 self.request_fold();

@@ -524,7 +524,7 @@ impl Subscription {
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(!self.is_consumer()));
         let unused = if self.is_consumer() { unused(entry, self.queue) } else { None };
         if guard.dead_letter_overdelivered(self.queue, &returned) > 0 {
-            self.shard.request_dead_letters();
+            self.shard.request_moves();
         }
         let ready_count = self.shard.entry(&mut guard, self.queue).ok()?.machine.ready_count();
         guard.note_use(self.queue);
@@ -553,7 +553,7 @@ impl Subscription {
                 return;
             }
             if guard.return_lost(self.queue, self.id, (&mut settling, SETTLED_AT_ONCE)) > 0 {
-                self.shard.request_dead_letters();
+                self.shard.request_moves();
             }
             drop(guard);
             // A waiter for the lock gets it now.

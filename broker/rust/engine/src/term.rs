@@ -49,16 +49,16 @@ pub(crate) struct Term {
     /// Whether messages may be delivered: not before the term's first record is committed, nor while other brokers are not heard.
     delivers: bool,
     uncommitted: FxHashMap<QueueId, Uncommitted>,
-    /// Whether dead letters wait for the next commit.
-    letters_wait: bool,
+    /// Whether dead letters, or copies of kept messages, wait for the next commit.
+    moves_wait: bool,
     /// Another broker leads, or is about to.
     is_over: bool,
 }
 
 impl Term {
     pub fn new(replication: Arc<dyn Replication>, end: Position) -> Term {
-        let (uncommitted, letters_wait) = (FxHashMap::default(), false);
-        Term { replication, told: end, delivers: false, uncommitted, letters_wait, is_over: false }
+        let (uncommitted, moves_wait) = (FxHashMap::default(), false);
+        Term { replication, told: end, delivers: false, uncommitted, moves_wait, is_over: false }
     }
 
     /// The replica, if the log has grown since the last call.
@@ -102,14 +102,14 @@ impl Term {
         self.uncommitted.entry(queue).or_insert(Uncommitted { first: Position(0), last: end }).last = end;
     }
 
-    /// Has dead letters moved after the next commit.
-    pub fn have_letters_wait(&mut self) {
-        self.letters_wait = true;
+    /// Has them moved after the next commit.
+    pub fn have_moves_wait(&mut self) {
+        self.moves_wait = true;
     }
 
-    /// Whether dead letters waited for the commit that there was.
-    pub fn letters_waited(&mut self) -> bool {
-        std::mem::take(&mut self.letters_wait)
+    /// Whether some waited for the commit that there was.
+    pub fn moves_waited(&mut self) -> bool {
+        std::mem::take(&mut self.moves_wait)
     }
 
     /// The queues that may have more committed messages now. One commit of many queues' messages is one turn for each of them.

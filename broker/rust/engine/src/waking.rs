@@ -69,14 +69,14 @@ impl State {
         }
     }
 
-    /// Has dead letters without a committed record moved after the next commit.
-    pub fn have_letters_wait(&mut self) {
-        self.term.iter_mut().for_each(|term| term.have_letters_wait());
+    /// Has messages without a committed record moved after the next commit.
+    pub fn have_moves_wait(&mut self) {
+        self.term.iter_mut().for_each(|term| term.have_moves_wait());
     }
 
-    /// Whether dead letters waited for the commit that there was.
-    pub fn letters_waited(&mut self) -> bool {
-        self.term.as_mut().is_some_and(|term| term.letters_waited())
+    /// Whether messages waited for the commit that there was.
+    pub fn moves_waited(&mut self) -> bool {
+        self.term.as_mut().is_some_and(|term| term.moves_waited())
     }
 
     /// Wakes consumers for what was committed since; returns whether the term lasts.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_engine::{
-    Attributes, Engine, EngineOptions, Fate, Filled, Payload, Publication, QueueId, Sequence, SequenceRange, Settle,
-    Shard, SubscriptionOptions,
+    Attributes, Destination, Engine, EngineOptions, ExchangeKind, ExchangeSettings, Fate, Filled, Payload, Publication,
+    QueueId, Sequence, SequenceRange, Settle, Shard, SubscriptionOptions,
 };
 use penstock_log::{Disk, RealDisk, Space};
 
@@ -193,6 +193,32 @@ fn messages_that_expire_while_there_is_no_room_at_all_go_once_there_is_some() {
     assert_eq!(shard.fault(), None);
 }
 
+/// Messages whose time was over and that could not be recorded held up the times of all others.
+#[test]
+fn delays_end_also_while_there_is_no_room_for_expired_messages() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(NoRoom::default());
+    let (_engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
+    assert!(publish(&shard, b"body").is_some());
+    let delayed = QueueId(100);
+    shard.put_queue(delayed, "delayed", false, None).unwrap();
+    let expires = Attributes { expires_at_ms: Some(YEAR_3000), ..Attributes::default() };
+    let due = Attributes { due_at_ms: Some(YEAR_3000 + 10), ..Attributes::default() };
+    for queue in [200, 300, 400, 500, 600].map(QueueId) {
+        let name = queue.0.to_string();
+        shard.put_queue(queue, &name, false, None).unwrap();
+        assert!(publish_to(&shard, &name, b"body", &expires).is_some());
+    }
+    assert!(publish_to(&shard, "delayed", b"body", &due).is_some());
+    disk.0.store(true, Ordering::SeqCst);
+    fill_segment(&shard);
+    assert!(matches!(shard.expire_due(YEAR_3000), Err(error) if error.is_full()));
+
+    assert!(matches!(shard.expire_due(YEAR_3000 + 20), Err(error) if error.is_full()));
+
+    assert_eq!(shard.queue_counts(&[delayed]).unwrap()[0].delayed_count, 0);
+}
+
 /// The real disk, which says that nothing is free while it is set.
 #[derive(Debug, Default)]
 struct Scarce(AtomicBool);
@@ -223,4 +249,28 @@ async fn a_watcher_of_the_space_learns_that_it_is_full_and_that_it_is_not() {
     assert!(!*space.borrow_and_update());
     assert!(publish(&shard, b"after").is_some());
     engine.close().unwrap();
+}
+
+#[test]
+fn a_queue_that_is_bound_on_a_full_disk_gets_the_kept_messages_once_there_is_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Scarce::default());
+    let (_engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
+    shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
+    for body in [b"1", b"2"] {
+        let payload = Payload::new(b"kept", b"", b"", body).unwrap();
+        let one =
+            Publication { payload, exchange: b"kept", key: b"", headers: None, persistent: false, mandatory: false };
+        shard.publish(&[one], None, 1, &mut Vec::new()).unwrap();
+    }
+    shard.put_queue(QueueId(100), "late", false, None).unwrap();
+    disk.0.store(true, Ordering::SeqCst);
+    while publish(&shard, &[1; 1000]).is_some() {}
+    let ready = || shard.queue_counts(&[QueueId(100)]).unwrap()[0].ready_count;
+
+    shard.add_route("kept", "", None, Destination::Queue("late")).unwrap();
+
+    assert_eq!(ready(), 0);
+    disk.0.store(false, Ordering::SeqCst);
+    wait_until(|| ready() == 2);
 }

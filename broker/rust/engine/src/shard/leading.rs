@@ -36,8 +36,8 @@ impl Shard {
         let Ok(mut guard) = self.lock() else { return };
         if guard.committed(below) {
             self.publish_synced(below);
-            if guard.letters_waited() {
-                self.request_dead_letters();
+            if guard.moves_waited() {
+                self.request_moves();
             }
         }
     }

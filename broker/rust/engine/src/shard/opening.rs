@@ -125,6 +125,7 @@ impl Shard {
             next_expiry,
             expiring: Mutex::default(),
             dead_lettering,
+            giving: Mutex::default(),
             around,
             replication,
             copies: Mutex::new(Copies::default()),

@@ -170,7 +170,7 @@ impl Subscription {
         let ranges: Vec<SequenceRange> = over.iter().map(|one| SequenceRange::of(one.sequence)).collect();
         let aside = entry.machine.settle(self.id, &ranges, Settle::Aside);
         state.note_dying(self.queue, &aside.ranges, Reason::DeliveryLimit);
-        self.shard.request_dead_letters();
+        self.shard.request_moves();
         taken.len() == from
     }
 
