@@ -126,7 +126,7 @@ def assert_whole(copy: Path, data_dir: Path, confirmed_before: int) -> None:
         assert len(untouched) <= shards_of_this_run()
         assert min(untouched) >= confirmed_before
         count = counts[QUEUES[1]]
-        bodies = [message.body for message in connection.consume(QUEUES[1], auto_ack=True, idle_timeout=1)]
+        bodies = [message.body for message in connection.consume(QUEUES[1], auto_ack=True, idle_timeout=4)]
         assert bodies == [str(number + 1).encode() for number in range(count)]
         assert counts[QUEUES[0]] <= max(untouched)
         late = sorted(name for name in counts if name.startswith("late-"))
@@ -193,7 +193,7 @@ def test_a_backup_that_is_cut_short_by_others_does_the_broker_no_harm(working: B
                 assert path.stat().st_nlink == 1
                 path.write_bytes(b"")
 
-        assert [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=1)] == bodies
+        assert [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=4)] == bodies
 
 
 def test_a_backup_that_finds_no_room_names_the_file_leaves_nothing_and_the_broker_goes_on(

@@ -46,7 +46,7 @@ def in_background(*arguments: object, environment: dict[str, str] | None = None)
 
 def check_restored(data_dir: Path) -> None:
     with Broker(data_dir) as broker, penstock.connect(broker.uri()) as connection:
-        assert [each.body for each in connection.consume("work", auto_ack=True, idle_timeout=1)] == BODIES
+        assert [each.body for each in connection.consume("work", auto_ack=True, idle_timeout=4)] == BODIES
 
 
 def test_a_download_is_one_whole_file_of_which_a_broker_is_made(full: Broker, tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ def test_a_broker_without_standard_streams_gives_their_numbers_to_no_file(tmp_pa
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     with subprocess.Popen(["sh", "-c", command], env=environment) as broker:
         try:
-            eventually(lambda: answers(uri), True)
+            eventually(lambda: answers(uri), True, 60)
             files = [str(Path(f"/proc/{broker.pid}/fd/{number}").readlink()) for number in range(3)]
             broker.terminate()
-            assert broker.wait(15) == 0
+            assert broker.wait(60) == 0
         finally:
             broker.kill()
 

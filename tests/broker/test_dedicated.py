@@ -75,7 +75,7 @@ def test_a_message_reaches_queues_in_several_logs(alone: Broker, data: Path) -> 
         publish_to_all(connection, sent)
         check_all(connection, sent)
 
-        taken = [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=2)]
+        taken = [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=4)]
         got = connection.get("plain", auto_ack=True)
 
         assert taken == sent

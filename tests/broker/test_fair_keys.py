@@ -41,7 +41,7 @@ def test_one_tenants_backlog_does_not_delay_the_others(connection: penstock.Conn
     publish(connection, *(f"a{number}" for number in range(50)))
     publish(connection, "b0", "b1", "c0")
 
-    stream = connection.consume("jobs", prefetch=100, idle_timeout=1.0)
+    stream = connection.consume("jobs", prefetch=100, idle_timeout=4)
     found = []
     for message in stream:
         found.append(message.body.decode())

@@ -150,7 +150,7 @@ def test_a_consumer_gets_no_more_than_may_be_in_flight_until_it_settles(broker: 
         superuser.declare_queue("q")
         superuser.publish_many([b"x" * 100_000] * 20, routing_key="q")
         superuser.admin.set_vhost_limits(in_flight_bytes_max=250_000)
-        with superuser.consume("q", idle_timeout=1) as deliveries:
+        with superuser.consume("q", idle_timeout=4) as deliveries:
             held = list(deliveries)
             assert 3 <= len(held) < 10  # at most one response more than what fits
             for message in held:

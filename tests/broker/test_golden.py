@@ -28,7 +28,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_its_messages_are_there_in_order_without_the_settled_ones(opened: Broker) -> None:
     with penstock.connect(opened.uri()) as connection:
-        found = list(connection.consume("orders", auto_ack=True, idle_timeout=2))
+        found = list(connection.consume("orders", auto_ack=True, idle_timeout=4))
 
     expected = [f"order {number}".encode() for number in range(SETTLED_COUNT, ORDER_COUNT)]
     assert [message.body for message in found] == expected
@@ -66,7 +66,7 @@ def test_queues_with_a_log_of_their_own_are_there(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as broker, penstock.connect(broker.uri()) as connection:
         hot = connection.stream("hot")
         stored = [message.body for message in hot.read("first", until="next")]
-        found = [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=2)]
+        found = [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=4)]
 
         assert stored == orders + orders[:SETTLED_COUNT]
         assert found == orders[SETTLED_COUNT:]

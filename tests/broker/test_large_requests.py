@@ -137,4 +137,4 @@ def test_messages_for_many_queues_keep_their_order_through_the_rounds(
     assert [number for first, last in spans for number in range(first, last + 1)] == list(range(1, 101))
     assert len(spans) >= 3, "a round ends after 1,024 places in queues, and eight share a response"
     for queue in (queues[0], queues[-1]):
-        assert [message.body for message in root.consume(queue, auto_ack=True, idle_timeout=2.0)] == bodies
+        assert [message.body for message in root.consume(queue, auto_ack=True, idle_timeout=4)] == bodies

@@ -27,7 +27,7 @@ from support.cluster_member import ClusterMember
 pytestmark = pytest.mark.parametrize("native", [True, False], ids=["native", "pure"])
 
 GUEST = "Basic " + base64.b64encode(b"guest:guest").decode()
-PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 3.0
 
 
 def uri_of(*members: ClusterMember, query: str = "") -> str:
@@ -157,7 +157,7 @@ def test_brokers_that_name_each_other_hold_a_call_no_longer_than_its_time(native
         assert monotonic() - begun < 5 * PATIENCE_SECONDS
         assert error.detail.reason in ("NOT_LEADER", "")
         # Hints in a row are bounded, and there is a pause between the rows.
-        assert sum(len(member.authorizations) for member in members) < 100
+        assert sum(len(member.authorizations) for member in members) < 300
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,13 @@ def test_a_broker_that_cannot_write_its_log_serves_clients_and_stops(
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     with make_log() as log, subprocess.Popen(command, stderr=log, env=environment) as broker:
         try:
-            eventually(lambda: answers(port), True)
+            eventually(lambda: answers(port), True, 60)
             with penstock.connect(f"penstock://guest:guest@127.0.0.1:{port}/") as connection:
                 connection.declare_queue("jobs")
                 connection.publish(b"x", routing_key="jobs")
                 connection.delete_queue("jobs")
             broker.terminate()
-            assert broker.wait(15) == 0
+            assert broker.wait(60) == 0
         finally:
             broker.kill()
 

@@ -36,7 +36,7 @@ def test_the_highest_priority_comes_first(connection: penstock.Connection) -> No
         publish(connection, priority, body)
 
     assert connection.admin.get_queue("jobs").ready_count == 6
-    stream = connection.consume("jobs", prefetch=10, idle_timeout=1.0)
+    stream = connection.consume("jobs", prefetch=10, idle_timeout=4)
     found = []
     for message in stream:
         found.append((message.body, message.properties.priority))

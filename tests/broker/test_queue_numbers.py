@@ -72,7 +72,7 @@ def test_queues_with_numbers_above_32_bits_keep_their_messages_over_kills(tmp_pa
             assert counts == {"q0": 100, "q1": 100, "q2": 100, "q3": 99, "q4": 70, "own": 10}
             assert connection.admin.list_leases("q4").owners[0].leases[0].message_count == 30
             for name in ("q0", "q2"):
-                bodies = [message.body for message in connection.consume(name, auto_ack=True, idle_timeout=1)]
+                bodies = [message.body for message in connection.consume(name, auto_ack=True, idle_timeout=4)]
                 assert bodies == [b"%d" % number for number in range(100)]
             assert {found.partition: found.next for found in connection.stream("clicks").offsets()} == before
             connection.delete_queue("q1")
@@ -99,7 +99,7 @@ def test_a_queue_is_refused_when_the_numbers_are_used_up(tmp_path: Path) -> None
         with penstock.connect(own.uri()) as again:
             with pytest.raises(penstock.PenstockError, match="all queue numbers of its vhost are used"):
                 again.declare_queue("one more")
-            assert [message.body for message in again.consume("last", auto_ack=True, idle_timeout=1)] == [b"a"]
+            assert [message.body for message in again.consume("last", auto_ack=True, idle_timeout=4)] == [b"a"]
             again.delete_queue("last")
             with pytest.raises(penstock.PenstockError, match="all queue numbers of its vhost are used"):
                 again.declare_queue("last")

@@ -193,7 +193,7 @@ def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(
         with penstock.connect(own.uri(), durability="os") as connection:
             connection.declare_queue("letters")
             connection.publish_many([b"before-%02d" % number for number in range(20)], routing_key="letters")
-            seen = [message.sequence for message in connection.consume("letters", idle_timeout=2)]
+            seen = [message.sequence for message in connection.consume("letters", idle_timeout=4)]
         own.kill()
         lose_power(own, b"before-10")
         with failing(own) as bad, pytest.raises(BrokerError, match=reason):
@@ -202,7 +202,7 @@ def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(
         own.start()
         with penstock.connect(own.uri()) as connection:
             connection.publish(b"after", routing_key="letters")
-            got = {message.body: message.sequence for message in connection.consume("letters", idle_timeout=2)}
+            got = {message.body: message.sequence for message in connection.consume("letters", idle_timeout=4)}
 
     assert len(seen) == 20
     assert got[b"after"] > max(seen)

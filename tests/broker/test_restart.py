@@ -226,7 +226,7 @@ def test_a_start_from_a_snapshot_that_is_told_so_gives_no_number_again(own: Brok
         own.start()
         with penstock.connect(own.uri(), durability="os") as connection:
             connection.publish_many([b"lost"] * 20, routing_key="letters")
-            seen = [message.sequence for message in connection.consume("letters", idle_timeout=2)]
+            seen = [message.sequence for message in connection.consume("letters", idle_timeout=4)]
         own.kill()
         shutil.rmtree(own.data_dir)
         snapshot.rename(own.data_dir)
@@ -238,7 +238,7 @@ def test_a_start_from_a_snapshot_that_is_told_so_gives_no_number_again(own: Brok
 
         with penstock.connect(own.uri()) as connection:
             connection.publish(b"after", routing_key="letters")
-            got = {message.body: message.sequence for message in connection.consume("letters", idle_timeout=2)}
+            got = {message.body: message.sequence for message in connection.consume("letters", idle_timeout=4)}
 
     assert len(seen) == 21
     assert got.keys() == {b"kept", b"after"}

@@ -48,7 +48,7 @@ def declare_all(connection: penstock.Connection) -> None:
 
 def drained(connection: penstock.Connection, name: str) -> list[bytes]:
     """Take all messages of a queue."""
-    return [message.body for message in connection.consume(name, auto_ack=True, idle_timeout=1)]
+    return [message.body for message in connection.consume(name, auto_ack=True, idle_timeout=4)]
 
 
 def test_a_fan_out_over_shards_is_confirmed_and_kept_over_a_kill(alone: Broker, data: Path) -> None:

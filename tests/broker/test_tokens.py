@@ -74,7 +74,7 @@ def test_a_token_in_the_place_of_a_password_lets_in(issuer: Issuer, broker: Brok
 def test_a_stream_ends_with_its_token_and_goes_on_with_a_newer_one(issuer: Issuer, channel: grpc.Channel) -> None:
     """Each confirm triggers the next batch, until the broker ends the stream."""
     admin, messages = admin_pb2_grpc.AdminServiceStub(channel), messaging_pb2_grpc.MessagingServiceStub(channel)
-    first, second = (issuer.token(time.time() + seconds, EVERYTHING) for seconds in (3, 6))
+    first, second = (issuer.token(time.time() + seconds, EVERYTHING) for seconds in (6, 16))
     wanted = threading.Semaphore(1)
 
     def requests() -> Iterator[messaging_pb2.PublishRequest]:
@@ -171,7 +171,7 @@ def counts(connection: penstock.Connection) -> tuple[int, int]:
 def test_every_stream_ends_with_its_token_and_what_a_consumer_held_returns(
     issuer: Issuer, channel: grpc.Channel, held: penstock.Connection
 ) -> None:
-    token = issuer.token(time.time() + 5, EVERYTHING)
+    token = issuer.token(time.time() + 8, EVERYTHING)
     streams = open_streams(channel, token)
     delivered = next(streams["consume"].responses)
     assert delivered.deliveries.deliveries[0].body == b"to be held"
@@ -190,7 +190,7 @@ def test_every_stream_ends_with_its_token_and_what_a_consumer_held_returns(
 def test_a_token_that_is_renewed_in_time_keeps_every_stream_open(
     issuer: Issuer, channel: grpc.Channel, held: penstock.Connection
 ) -> None:
-    first, second = (issuer.token(time.time() + seconds, EVERYTHING) for seconds in (5, 3_600))
+    first, second = (issuer.token(time.time() + seconds, EVERYTHING) for seconds in (8, 3_600))
     streams = open_streams(channel, first)
     admin = admin_pb2_grpc.AdminServiceStub(channel)
     eventually(lambda: refreshed(admin, second), True)
@@ -220,7 +220,7 @@ def test_a_table_that_is_read_over_flight_ends_with_its_token(
     with penstock.connect(broker.uri(), durability="os") as guest:
         for _ in range(120):
             guest.stream("flow").publish(b"x" * 1_000_000)
-    token = issuer.token(time.time() + 5, EVERYTHING)
+    token = issuer.token(time.time() + 8, EVERYTHING)
     shown = token if scheme == "Bearer" else base64.b64encode(f"anna:{token}".encode()).decode()
     with flight.FlightClient(f"grpc://{broker.address}") as client:
         options = flight.FlightCallOptions(headers=[(b"authorization", f"{scheme} {shown}".encode())])
@@ -240,7 +240,7 @@ def test_a_lease_that_is_read_over_flight_ends_with_its_token(
         for _ in range(120):
             guest.publish(b"x" * 1_000_000, routing_key="held")
         guest.reserve_lease("held", "owner", 1)
-    token = issuer.token(time.time() + 5, EVERYTHING)
+    token = issuer.token(time.time() + 8, EVERYTHING)
     with flight.FlightClient(f"grpc://{broker.address}") as client:
         options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
         reader = client.do_get(flight.Ticket(b'{"queue": "held", "owner": "owner", "lease": 1}'), options)
@@ -256,7 +256,7 @@ def test_an_upload_over_flight_ends_with_its_token(
     issuer: Issuer, broker: Broker, channel: grpc.Channel, held: penstock.Connection, stage: dict[str, object]
 ) -> None:
     """Rows were staged for minutes after the end of the token."""
-    token = issuer.token(time.time() + 5, EVERYTHING)
+    token = issuer.token(time.time() + 8, EVERYTHING)
     rows = pa.record_batch({"body": pa.array([b"x"], pa.binary())})
     descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": "flow", **stage}))
     with flight.FlightClient(f"grpc://{broker.address}") as client:
@@ -284,7 +284,7 @@ def write_until_it_ends(writer: flight.FlightStreamWriter, rows: pa.RecordBatch)
 def test_a_client_learns_that_its_token_has_ended(
     issuer: Issuer, broker: Broker, held: penstock.Connection, native: bool
 ) -> None:
-    token = issuer.token(time.time() + 5, EVERYTHING)
+    token = issuer.token(time.time() + 8, EVERYTHING)
     with penstock.connect(broker.uri(user="anna", password=token), native=native) as anna:
         messages = iter(anna.consume("held", idle_timeout=SECONDS_MAX))
         next(messages)

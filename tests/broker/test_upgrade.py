@@ -50,7 +50,7 @@ def format_of(data_dir: Path) -> int:
 
 
 def bodies(connection: penstock.Connection, queue: str, *, auto_ack: bool = True) -> list[bytes]:
-    return [message.body for message in connection.consume(queue, auto_ack=auto_ack, idle_timeout=1)]
+    return [message.body for message in connection.consume(queue, auto_ack=auto_ack, idle_timeout=4)]
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])

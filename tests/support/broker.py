@@ -191,11 +191,14 @@ def free_ports(count: int) -> list[int]:
     """Return free ports that were not returned before: those of brokers that start later are free until then.
 
     They are below those that the system gives to connections of clients, one of which may otherwise have the port of a
-    broker when that starts again. Another process may take one before the broker does, which then reports it and ends.
+    broker when that starts again. Each worker of pytest-xdist draws from ports of its own. Another process may take one
+    before the broker does, which then reports it and ends.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    worker_count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     ports: list[int] = []
     while len(ports) < count:
-        port = _drawn.randrange(*PORTS)
+        port = _drawn.randrange(PORTS[0] + worker, PORTS[1], worker_count)
         if port not in _returned_ports and _is_free(port):
             ports.append(port)
             _returned_ports.add(port)

@@ -9,6 +9,8 @@ from typing import Self
 __all__ = ["StoppingProxy"]
 
 BYTES_MAX = 65_536
+# An answer to a ping of HTTP/2 has 17 bytes, and the news of a window that may come with it 13.
+PING_BYTES_MAX = 30
 
 
 class StoppingProxy:
@@ -23,7 +25,7 @@ class StoppingProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self.port: int = self._listener.getsockname()[1]
-        # Bytes after which it stops by itself, in the direction of the client.
+        # Bytes after which it stops by itself, in the direction of the client, but for answers to pings.
         self.stop_after: int | None = None
         self.connections = 0
 
@@ -69,11 +71,14 @@ class StoppingProxy:
     def _forward(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(BYTES_MAX):
-                if is_answer and self.stop_after is not None:
-                    self.stop_after -= len(data)
-                    if self.stop_after < 0:
-                        self.stop_after = None
-                        self.stop()
+                if is_answer and self.stop_after is not None and len(data) > PING_BYTES_MAX:
+                    passed, data = data[: self.stop_after], data[self.stop_after :]
+                    target.sendall(passed)
+                    self.stop_after -= len(passed)
+                    if not data:
+                        continue
+                    self.stop_after = None
+                    self.stop()
                 self._goes.wait()
                 if self._is_closed:
                     return

@@ -61,11 +61,11 @@ fn a_replica_that_is_opened_later_leaves_it_to_others_to_lead_too() {
         1,
     );
 
+    let opened = Instant::now();
     node.set_yields(true);
     let (shard, _) = node.open(SHARD, directory.path(), node::log_options(), Contents::Queues, REPLICA, 0).unwrap();
     node.session(OTHER, false);
 
-    let opened = Instant::now();
     while !matches!(shard.role(), Role::Leader { .. }) {
         assert!(opened.elapsed() < LIMIT, "it never leads, though no other replica is in sync");
         answer(&node, &mut stored);

@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_serve::host::{Duplex, RelayedClient, Relays};
 use penstock_wire::Name;
@@ -262,7 +262,12 @@ fn a_client_that_does_not_read_and_a_leader_that_does_not_hold_up_each_other_alo
         assert!(matches!(refused.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{refused}");
     }
 
-    let used = broker.server.memory_used();
+    let began = Instant::now();
+    let mut used = broker.server.memory_used();
+    while (used.request_bytes == 0 || used.response_bytes == 0) && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+        used = broker.server.memory_used();
+    }
     assert!((1..=64 << 10).contains(&used.request_bytes), "{used:?}");
     assert!((1..=64 << 10).contains(&used.response_bytes), "{used:?}");
 

@@ -180,7 +180,7 @@ fn frames_that_are_wrong_are_answered_with_a_close() {
 
 #[test]
 fn a_client_that_asks_for_no_web_socket_or_for_nothing_is_not_kept() {
-    let broker = Broker::start_with(|host| host.first_request = Duration::from_millis(300));
+    let broker = Broker::start_with(|host| host.first_request = Duration::from_secs(2));
     for sent in ["GET / HTTP/1.1\r\nHost: mq\r\n\r\n", "GET / HT"] {
         let mut stream = connect(&broker);
         stream.write_all(sent.as_bytes()).unwrap();

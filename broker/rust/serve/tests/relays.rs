@@ -368,7 +368,7 @@ fn a_unary_call_with_the_largest_request_goes_to_the_leader_and_its_bytes_are_gi
 #[test]
 fn a_client_whose_calls_are_all_relayed_keeps_its_connection() {
     let (other, leader, ways) =
-        (Broker::start_with(Some("mq-1"), Duration::from_millis(300)), Broker::start(None), Ways::default());
+        (Broker::start_with(Some("mq-1"), Duration::from_secs(2)), Broker::start(None), Ways::default());
     ways.brokers.lock().unwrap().push(("mq-1", leader.server.entrance().clone()));
     other.server.set_relays(Arc::new(ways.clone()));
     let mut client = Client::of(&other);
@@ -378,7 +378,7 @@ fn a_client_whose_calls_are_all_relayed_keeps_its_connection() {
     for _ in 0..20 {
         client.purge(vec![0; 20]).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(600));
+    std::thread::sleep(Duration::from_secs(3));
 
     client.publishes(&mut publishing);
     assert_eq!(ways.opened.lock().unwrap().len(), 1);
