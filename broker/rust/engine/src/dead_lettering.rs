@@ -24,6 +24,7 @@ use crate::error::EngineError;
 use crate::expiry::Found;
 use crate::shard::Shard;
 use crate::state::State;
+use crate::term::Waiting;
 
 /// Messages that are read and settled in one go.
 const AT_ONCE: usize = 256;
@@ -191,12 +192,12 @@ impl Shard {
     /// Copies kept messages that waited, and moves some dead letters.
     pub(crate) fn move_some(&self) -> Result<Next, EngineError> {
         self.dead_lettering.waits.store(false, Ordering::Release);
-        let given = match self.give_waiting() {
+        let given = match self.give_some() {
             Err(EngineError::Closed(_) | EngineError::NotLeading(_)) => Next::Nothing,
             given => given?,
         };
         let moved = self.move_dead_letters()?;
-        Ok(if moved == Next::Nothing { given } else { moved })
+        Ok(if moved == Next::More || given == Next::Nothing { moved } else { given })
     }
 
     /// Moves some dead letters.
@@ -250,6 +251,9 @@ impl Shard {
             let ranges: Vec<SequenceRange> = aside.iter().map(|(sequence, _)| SequenceRange::of(*sequence)).collect();
             let found = guard.find_all(id, &ranges, 0)?;
             let uncommitted = guard.uncommitted_among(id, aside.iter().map(|(sequence, _)| *sequence), &found);
+            if !uncommitted.is_empty() {
+                guard.wait_for_next_commit(Waiting::Letters);
+            }
             return Ok(Some(Part { id, name, settings, dying: aside, found, uncommitted }));
         }
     }
@@ -271,10 +275,10 @@ impl Shard {
 }
 
 impl State {
-    /// The messages without a record that may have one once more is committed: they are tried again with the next commit. This and
-    /// the search for the records are in one hold of the lock, or a commit in between would be missed.
+    /// The messages without a record that may have one once more is committed: have them tried again with the next commit. All this
+    /// and the search for the records are in one hold of the lock, or a commit in between would be missed.
     pub(crate) fn uncommitted_among(
-        &mut self,
+        &self,
         id: QueueId,
         messages: impl Iterator<Item = Sequence>,
         found: &[Found],
@@ -286,12 +290,7 @@ impl State {
         let without_record = messages.filter(|sequence| found.next_if_eq(sequence).is_none());
         // Records of earlier terms are committed with the first one of the term, and nothing is delivered before.
         let is_begun = !self.is_paused();
-        let uncommitted: Vec<Sequence> =
-            without_record.filter(|sequence| !is_begun || self.is_uncommitted(id, *sequence)).collect();
-        if !uncommitted.is_empty() {
-            self.have_moves_wait();
-        }
-        uncommitted
+        without_record.filter(|sequence| !is_begun || self.is_uncommitted(id, *sequence)).collect()
     }
 
     /// Notes the sizes of letters that could not leave a queue whose length is limited.

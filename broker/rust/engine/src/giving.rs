@@ -4,13 +4,14 @@
 //! kept messages are to be copied, so a receiver gets each message by its route or as a copy. Copies are in one envelope with
 //! the mark that they are given, in each log that has some; shard 0, which has the history, is the last. So a start copies what
 //! a crash left uncopied, and nothing twice. Records are read, and routes found, without the lock. In a replicated log a kept message
-//! is copied once it is committed; until then newer ones may take its place. What cannot be copied yet is copied by the thread that
-//! moves dead letters.
+//! is copied once it is committed; until then newer ones may take its place.
+
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use penstock_log::{Attributes, EnvelopeSizes, MarkView, MessageView, Operation, Payload, marks};
+use penstock_log::{Attributes, EnvelopeSizes, MarkView, MessageView, Operation, Payload, Position, marks};
 use penstock_queue::{Destination, ExchangeSettings, Matched, QueueId, Routable, Routing, Sequence, SequenceRange};
 use penstock_wire::amqp::deaths::further_keys;
 use penstock_wire::amqp::properties::{delivery_mode_of, headers_of};
@@ -18,7 +19,6 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::clock_ms;
 use crate::counters::Metric;
-use crate::dead_lettering::Next;
 use crate::error::EngineError;
 use crate::expiry::{Found, view_of};
 use crate::histories::{Given, Receiver, Receives, receiver_exchange, receiver_queue, receives};
@@ -27,13 +27,26 @@ use crate::log_number::LogNumber;
 use crate::publication::Publication;
 use crate::shard::Shard;
 use crate::state::State;
+use crate::term::Waiting;
 use crate::topology::RouteSettings;
+
+pub(crate) use self::waiting::Giving;
 
 /// The bytes of bodies that an exchange keeps: copies of all are stored in one hold of the lock.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Random exchanges choose by the place of a message in the history, so that one that is copied again goes the same way.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What became of the copies for a receiver.
+enum Gave {
+    /// It has all, but for what is not committed yet.
+    AllThatIsThere,
+    /// The copies in these logs are not synced.
+    ToOthers(Vec<Arc<Shard>>),
+    /// There is no space, or another log does not sync.
+    Nothing,
+}
 
 /// A message that an exchange has kept, as it will be copied.
 struct Kept<'a> {
@@ -72,7 +85,9 @@ impl Shard {
         let history = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
-            guard.history_for(name)?
+            let history = guard.history_for(name)?;
+            self.note_later(&guard);
+            history
         };
         let limit = LengthLimit { messages_max, bytes_max: BYTES_MAX, overflow: Overflow::DropHead };
         self.limit_lengths([(history, Some(limit))])?;
@@ -81,10 +96,12 @@ impl Shard {
 
     /// Deletes what a deleted exchange kept.
     pub(crate) fn forget_history(&self, exchange: &str) -> Result<(), EngineError> {
+        let _alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let history = {
             let mut guard = self.lock()?;
             let Some(history) = guard.histories.forget(exchange.as_bytes()) else { return Ok(()) };
             guard.note_mark(marks::HISTORIES, exchange.as_bytes(), &[])?;
+            self.note_later(&guard);
             guard.write()?;
             history
         };
@@ -98,6 +115,7 @@ impl Shard {
     pub(crate) fn add_route_with_history(&self, route: RouteSettings<'_>) -> Result<(), EngineError> {
         let RouteSettings { exchange, key, matching, destination } = route;
         let waits = {
+            let _alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
             let mut guard = self.lock()?;
             self.change_routing(|routing| routing.add_route(exchange, key, matching, destination))?;
             let table = self.routing();
@@ -105,6 +123,7 @@ impl Shard {
             let Some((history, receiver)) = table.history_of(exchange).zip(receiver) else { return Ok(()) };
             drop(table);
             guard.begin_giving(history, &receiver)?;
+            self.note_later(&guard);
             let removals = self.change_routing(|routing| {
                 routing.reroute();
                 routing.removals()
@@ -112,13 +131,15 @@ impl Shard {
             guard.removals = guard.removals.max(removals);
             (history, receiver)
         };
-        self.give_first([waits])
+        self.give_first(&[waits])
     }
 
     /// Forgets that a destination had the kept messages, once an exchange has no route to it.
+    /// In a replicated log that is committed before the answer, if it does not take long: when the next leader does not know it, one
+    /// that is bound again gets no copies.
     pub(crate) fn end_giving(&self, exchange: &str, destination: Destination<'_>) -> Result<(), EngineError> {
         // Copies that are on their way are noted before that is forgotten.
-        let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.routing();
         let Some(history) = table.history_of(exchange) else { return Ok(()) };
         let Some(receiver) = receiver_of(&table, destination) else { return Ok(()) };
@@ -126,23 +147,32 @@ impl Shard {
             return Ok(());
         }
         drop(table);
+        let mut told = Vec::new();
         for log in self.vhost().iter().flat_map(Shard::family) {
-            log.forget_given(history, &receiver)?;
+            let end = log.forget_given(history, &receiver)?;
+            told.extend(end.filter(|_| log.is_replicated()).map(|end| (log, end)));
+        }
+        drop(alone);
+        for (log, end) in told {
+            let _ = log.syncs_in_time(end);
         }
         Ok(())
     }
 
-    fn forget_given(&self, history: QueueId, receiver: &[u8]) -> Result<(), EngineError> {
+    /// Returns the end of the log if there was something to forget.
+    fn forget_given(&self, history: QueueId, receiver: &[u8]) -> Result<Option<Position>, EngineError> {
         let mut guard = self.lock()?;
         if guard.closed || guard.histories.given(history, receiver).is_none() {
-            return Ok(());
+            return Ok(None);
         }
         guard.note_given(history, receiver, None)?;
-        guard.write()
+        self.note_later(&guard);
+        guard.write()?;
+        Ok(Some(guard.log.end()))
     }
 
-    /// Ends what a crash left half done, once the vhost has its exchanges, queues and routes.
-    pub(crate) fn complete_histories(self: &Arc<Self>) -> Result<(), EngineError> {
+    /// Forgets what is not bound any more, once the vhost has its exchanges, queues and routes.
+    pub(crate) fn forget_unbound(self: &Arc<Self>) -> Result<(), EngineError> {
         let unclaimed = self.lock()?.histories.unclaimed();
         for name in unclaimed {
             self.forget_history(&String::from_utf8_lossy(&name))?;
@@ -158,47 +188,30 @@ impl Shard {
                 }
             }
         }
-        drop(table);
-        let pending = self.lock()?.histories.pending();
-        self.give_first(pending)
-    }
-
-    /// Copies kept messages at once, as far as that is possible, and later what is left.
-    fn give_first(&self, receivers: impl IntoIterator<Item = (QueueId, Receiver)>) -> Result<(), EngineError> {
-        if self.give_to(receivers)? == Next::Later {
-            self.request_moves();
-        }
         Ok(())
     }
 
-    /// Copies kept messages to all that wait for some.
-    pub(crate) fn give_waiting(&self) -> Result<Next, EngineError> {
-        let pending = self.lock()?.histories.pending();
-        self.give_to(pending)
+    /// Ends what a crash left half done.
+    pub(crate) fn complete_histories(&self) -> Result<(), EngineError> {
+        let pending = self.lock()?.histories.pending_after(None, usize::MAX);
+        self.give_first(&pending)
     }
 
-    /// Returns whether the disk, or another log, has to be asked again. What waits for a commit is copied after it.
-    fn give_to(&self, receivers: impl IntoIterator<Item = (QueueId, Receiver)>) -> Result<Next, EngineError> {
-        let Some(vhost) = self.vhost().filter(|_| self.is_complete()) else { return Ok(Next::Nothing) };
-        let _alone = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Next::Nothing;
-        for (history, receiver) in receivers {
-            match vhost.give(history, &receiver) {
-                Ok(true) => {}
-                Err(error) if !error.is_full() => return Err(error),
-                _ => next = Next::Later,
-            }
-        }
-        Ok(next)
-    }
-
-    /// Returns whether nothing is left to do before the next commit.
-    fn give(self: &Arc<Self>, history: QueueId, receiver: &[u8]) -> Result<bool, EngineError> {
+    /// Copies what a receiver waits for. Copies for other logs are stored first: they have to be synced before it is called again.
+    fn give(self: &Arc<Self>, history: QueueId, receiver: &[u8]) -> Result<Gave, EngineError> {
         let now_ms = clock_ms();
+        let is_home_behind = match receives(receiver) {
+            Some(Receives::Queue(id)) => self.others.home(id).is_some_and(|home| home.is_behind()),
+            _ => false,
+        };
         let found = {
             let mut guard = self.lock()?;
-            let Some(Given::Below(below)) = guard.histories.given(history, receiver) else { return Ok(true) };
-            let Some(found) = guard.find_kept_below(history, Sequence(below))? else { return Ok(true) };
+            let given = guard.histories.given(history, receiver).filter(|_| !guard.closed);
+            let Some(Given::Below(below)) = given else { return Ok(Gave::AllThatIsThere) };
+            if is_home_behind || self.is_full() {
+                return Ok(Gave::Nothing);
+            }
+            let Some(found) = guard.find_kept_below(history, Sequence(below))? else { return Ok(Gave::AllThatIsThere) };
             found
         };
         let mut kept = read_kept(history, &found, now_ms)?;
@@ -212,19 +225,29 @@ impl Shard {
             queues.into_iter().for_each(|(log, queues)| by_log.entry(log).or_default().push((one, queues)));
         }
         let own = by_log.remove(&self.number()).unwrap_or_default();
+        let mut unsynced = Vec::new();
         for (log, copies) in by_log {
             // One that was deleted with its queue takes nothing.
             let Some(home) = self.others.log(log) else { continue };
+            if home.is_behind() {
+                return Ok(Gave::Nothing);
+            }
+            if home.lock()?.histories.given(history, receiver) == Some(Given::All) {
+                continue;
+            }
             // Its errors are its own: it is asked again.
-            if home.is_behind() || home.store_given((history, receiver), &copies, now_ms).is_err() {
-                return Ok(false);
+            if home.store_given((history, receiver), &copies, now_ms).is_err() {
+                return Ok(Gave::Nothing);
             }
-            let end = home.lock()?.log.end();
-            if !home.syncs_in_time(end) {
-                return Ok(false);
-            }
+            unsynced.push(home);
         }
-        self.store_given((history, receiver), &own, now_ms).map(|()| true)
+        if !unsynced.is_empty() {
+            return Ok(Gave::ToOthers(unsynced));
+        }
+        match self.store_given((history, receiver), &own, now_ms) {
+            Err(error) if error.is_full() => Ok(Gave::Nothing),
+            stored => stored.map(|()| Gave::AllThatIsThere),
+        }
     }
 
     /// Stores copies in their queues of this log, with the mark that they are given.
@@ -303,12 +326,30 @@ impl State {
         Ok(())
     }
 
-    /// On a full disk the next start finds the definitions, which decide.
+    /// What a full disk does not take is noted once it does. A start before that decides by the definitions, and copies again what a
+    /// receiver had got by its route.
     fn note_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        match self.log.append_mark(owner, key, value) {
-            Err(error) if error.is_full() => Ok(()),
-            noted => Ok(noted.map(|_| ())?),
+        let noted = self.log.append_mark(owner, key, value).map(|_| ());
+        if matches!(&noted, Err(error) if error.is_full()) {
+            self.unnoted.insert((owner.to_vec(), key.to_vec()), value.to_vec());
+            return Ok(());
         }
+        self.unnoted.remove(&(owner.to_vec(), key.to_vec()));
+        Ok(noted?)
+    }
+
+    /// Notes what a full disk did not take; returns whether some is left.
+    pub(crate) fn note_again(&mut self) -> Result<bool, EngineError> {
+        let mut count = self.unnoted.len();
+        while let Some(((owner, key), value)) = self.unnoted.pop_first() {
+            self.note_mark(&owner, &key, &value)?;
+            if self.unnoted.len() == count {
+                break;
+            }
+            count = self.unnoted.len();
+        }
+        self.write()?;
+        Ok(!self.unnoted.is_empty())
     }
 
     /// `None` while some of them are not committed.
@@ -320,8 +361,11 @@ impl State {
         let ranges: Vec<SequenceRange> = ranges.collect();
         let found = self.find_all(history, &ranges, 0)?;
         let kept = ranges.iter().flat_map(|range| range.first.0..=range.last.0).map(Sequence);
-        let is_committed = self.uncommitted_among(history, kept, &found).is_empty();
-        Ok(is_committed.then_some(found))
+        if self.uncommitted_among(history, kept, &found).is_empty() {
+            return Ok(Some(found));
+        }
+        self.wait_for_next_commit(Waiting::Kept);
+        Ok(None)
     }
 
     /// Leaves out queues that take no more, and messages without a queue.
@@ -384,6 +428,7 @@ impl State {
             Err(error) if error.is_full() && ends.is_empty() => {}
             appended => appended.map(|_| ()).inspect_err(|error| self.stopped = Some(error.to_string()))?,
         }
+        self.unnoted.remove(&(owner.to_vec(), receiver.to_vec()));
         self.histories.set_given(history, receiver, Some(Given::All));
         Ok(())
     }

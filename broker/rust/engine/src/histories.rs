@@ -4,6 +4,7 @@
 //! number is used twice; what was given is written in one envelope with the copies. This module knows no log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use penstock_log::marks;
 use penstock_queue::QueueId;
@@ -125,9 +126,10 @@ impl Histories {
         self.given.keys().cloned().collect()
     }
 
-    /// The receivers that do not have all yet.
-    pub fn pending(&self) -> Vec<(QueueId, Receiver)> {
-        self.pending.iter().cloned().collect()
+    /// The next receivers that do not have all yet.
+    pub fn pending_after(&self, last: Option<&(QueueId, Receiver)>, count_max: usize) -> Vec<(QueueId, Receiver)> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.pending.range((from, Bound::Unbounded)).take(count_max).cloned().collect()
     }
 
     /// `None` forgets it.

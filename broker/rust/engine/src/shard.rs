@@ -24,6 +24,7 @@ use crate::counters::{Counters, Metric};
 use crate::dead_letters::Moving;
 use crate::error::EngineError;
 use crate::fold_queue::FoldQueue;
+use crate::giving::Giving;
 use crate::log_number::LogNumber;
 use crate::notices::Notices;
 use crate::other_logs::OtherLogs;
@@ -98,8 +99,7 @@ pub struct Shard {
     /// The state's.
     pub(crate) next_expiry: Arc<Alarm>,
     pub(crate) dead_lettering: Moving,
-    /// Held while kept messages are copied.
-    pub(crate) giving: Mutex<()>,
+    pub(crate) giving: Giving,
     /// Held while messages are expired: of two callers at once the slower one would set an earlier time again.
     pub(crate) expiring: Mutex<()>,
     /// The state's.
@@ -389,6 +389,10 @@ impl Shard {
             self.sync_done.notify_waiters();
             return Ok(());
         }
+        if !delete {
+            // A disk that is still full says so when the log is closed.
+            let _ = guard.note_again();
+        }
         let marked = if delete { Ok(()) } else { guard.end_delivery_marks() };
         let result = if delete { Ok(()) } else { guard.log.close() };
         let end = guard.log.end();
@@ -437,9 +441,10 @@ impl Shard {
     /// Says that a vhost that was opened before its definitions were read has its queues and routes. Messages expire, and dead
     /// letters move, from now on.
     pub fn complete(self: &Arc<Self>) {
+        // An error of the log shows with the next message.
+        let _ = self.forget_unbound();
         self.around.is_complete.store(true, Ordering::Release);
         for shard in self.family() {
-            // An error of the log shows with the next message.
             let _ = shard.forget_unknown_windows();
             let _ = shard.find_refused();
             shard.next_expiry.lower(0);

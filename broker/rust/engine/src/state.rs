@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub windows: Windows,
     /// The last messages that exchanges keep, for queues that are bound later.
     pub histories: Histories,
+    /// What a full disk did not take of them: the values of marks by their owners and keys.
+    pub unnoted: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
     /// Messages that are about to leave their queues.
     pub dying: Dying,
     /// When the next message may have to go, in ms; the shard reads it without the lock.
@@ -165,6 +167,7 @@ impl State {
             retry_schedules: FxHashMap::default(),
             windows: Windows::default(),
             histories: Histories::default(),
+            unnoted: BTreeMap::new(),
             dying: Dying::default(),
             next_expiry,
             refused: Vec::new(),

@@ -31,6 +31,14 @@ pub struct Led {
     pub replication: Arc<dyn Replication>,
 }
 
+/// Messages that are tried again after a commit, as their records could not be read before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waiting {
+    Letters,
+    /// Those that exchanges keep, and that were to be copied.
+    Kept,
+}
+
 /// Messages of a queue that are not committed.
 #[derive(Clone, Copy, Debug)]
 struct Uncommitted {
@@ -49,16 +57,16 @@ pub(crate) struct Term {
     /// Whether messages may be delivered: not before the term's first record is committed, nor while other brokers are not heard.
     delivers: bool,
     uncommitted: FxHashMap<QueueId, Uncommitted>,
-    /// Whether dead letters, or copies of kept messages, wait for the next commit.
-    moves_wait: bool,
+    /// What waits for the next commit.
+    waiting: [bool; 2],
     /// Another broker leads, or is about to.
     is_over: bool,
 }
 
 impl Term {
     pub fn new(replication: Arc<dyn Replication>, end: Position) -> Term {
-        let (uncommitted, moves_wait) = (FxHashMap::default(), false);
-        Term { replication, told: end, delivers: false, uncommitted, moves_wait, is_over: false }
+        let (uncommitted, waiting) = (FxHashMap::default(), [false; 2]);
+        Term { replication, told: end, delivers: false, uncommitted, waiting, is_over: false }
     }
 
     /// The replica, if the log has grown since the last call.
@@ -102,14 +110,13 @@ impl Term {
         self.uncommitted.entry(queue).or_insert(Uncommitted { first: Position(0), last: end }).last = end;
     }
 
-    /// Has them moved after the next commit.
-    pub fn have_moves_wait(&mut self) {
-        self.moves_wait = true;
+    pub fn wait_for_next_commit(&mut self, what: Waiting) {
+        self.waiting[what as usize] = true;
     }
 
     /// Whether some waited for the commit that there was.
-    pub fn moves_waited(&mut self) -> bool {
-        std::mem::take(&mut self.moves_wait)
+    pub fn waited_for_commit(&mut self, what: Waiting) -> bool {
+        std::mem::take(&mut self.waiting[what as usize])
     }
 
     /// The queues that may have more committed messages now. One commit of many queues' messages is one turn for each of them.

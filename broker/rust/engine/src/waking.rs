@@ -6,7 +6,7 @@ use penstock_log::Position;
 use penstock_queue::{QueueId, Sequence};
 
 use crate::state::State;
-use crate::term::{Replication, Term};
+use crate::term::{Replication, Term, Waiting};
 
 impl State {
     /// Begins the term of a shard that was opened for it. Every message may have been delivered by an earlier leader.
@@ -69,14 +69,14 @@ impl State {
         }
     }
 
-    /// Has messages without a committed record moved after the next commit.
-    pub fn have_moves_wait(&mut self) {
-        self.term.iter_mut().for_each(|term| term.have_moves_wait());
+    /// Has messages without a committed record tried again after the next commit.
+    pub fn wait_for_next_commit(&mut self, what: Waiting) {
+        self.term.iter_mut().for_each(|term| term.wait_for_next_commit(what));
     }
 
-    /// Whether messages waited for the commit that there was.
-    pub fn moves_waited(&mut self) -> bool {
-        self.term.as_mut().is_some_and(|term| term.moves_waited())
+    /// Whether some waited for the commit that there was.
+    pub fn waited_for_commit(&mut self, what: Waiting) -> bool {
+        self.term.as_mut().is_some_and(|term| term.waited_for_commit(what))
     }
 
     /// Wakes consumers for what was committed since; returns whether the term lasts.

@@ -21,7 +21,7 @@ fn open(directory: &Path, disk_free_bytes_min: u64) -> (Engine, Arc<Shard>) {
     open_on(directory, disk_free_bytes_min, Arc::new(RealDisk))
 }
 
-fn open_on(directory: &Path, disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> (Engine, Arc<Shard>) {
+fn engine_on(disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> Engine {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
@@ -31,7 +31,11 @@ fn open_on(directory: &Path, disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> (
         producer_memory: Duration::ZERO,
         producers_of_user_max: 4096,
     };
-    let engine = Engine::on_disk(options, disk).unwrap();
+    Engine::on_disk(options, disk).unwrap()
+}
+
+fn open_on(directory: &Path, disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> (Engine, Arc<Shard>) {
+    let engine = engine_on(disk_free_bytes_min, disk);
     let shard = engine.open_shard("/", directory, false).unwrap();
     shard.put_queue(QUEUE, "jobs", false, None).unwrap();
     (engine, shard)
@@ -50,6 +54,13 @@ fn publish_to(shard: &Shard, queue: &str, body: &[u8], attributes: &Attributes) 
     let published = shard.publish(&[publication], None, 1, &mut fates).unwrap();
     assert_eq!(published.refused.as_ref().is_some_and(|refused| refused.is_full()), fates.is_empty());
     fates.pop()
+}
+
+/// Publishes a message to an exchange that keeps it.
+fn keep(shard: &Shard, body: &[u8]) {
+    let payload = Payload::new(b"kept", b"", b"", body).unwrap();
+    let one = Publication { payload, exchange: b"kept", key: b"", headers: None, persistent: false, mandatory: false };
+    shard.publish(&[one], None, 1, &mut Vec::new()).unwrap();
 }
 
 /// Waits for another thread.
@@ -251,18 +262,43 @@ async fn a_watcher_of_the_space_learns_that_it_is_full_and_that_it_is_not() {
     engine.close().unwrap();
 }
 
+/// That it was bound before was not noted, and the next start copied all that it had got by its route.
+#[test]
+fn a_queue_that_is_bound_while_there_is_no_room_gets_each_message_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(NoRoom::default());
+    let (engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
+    let late = QueueId(100);
+    let declare = |shard: &Shard| {
+        shard.put_queue(late, "late", false, None).unwrap();
+        shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
+    };
+    let bind = |shard: &Shard| shard.add_route("kept", "", None, Destination::Queue("late")).unwrap();
+    declare(&shard);
+    assert!(publish(&shard, b"body").is_some());
+    disk.0.store(true, Ordering::SeqCst);
+    fill_segment(&shard);
+    bind(&shard);
+    disk.0.store(false, Ordering::SeqCst);
+    keep(&shard, b"1");
+    engine.close().unwrap();
+
+    let engine = engine_on(0, Arc::new(RealDisk));
+    let shard = engine.open_incomplete("/", directory.path(), false).unwrap();
+    declare(&shard);
+    bind(&shard);
+    shard.complete();
+
+    assert_eq!(shard.queue_counts(&[late]).unwrap()[0].ready_count, 1);
+}
+
 #[test]
 fn a_queue_that_is_bound_on_a_full_disk_gets_the_kept_messages_once_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(Scarce::default());
     let (_engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
     shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
-    for body in [b"1", b"2"] {
-        let payload = Payload::new(b"kept", b"", b"", body).unwrap();
-        let one =
-            Publication { payload, exchange: b"kept", key: b"", headers: None, persistent: false, mandatory: false };
-        shard.publish(&[one], None, 1, &mut Vec::new()).unwrap();
-    }
+    [b"1", b"2"].into_iter().for_each(|body| keep(&shard, body));
     shard.put_queue(QueueId(100), "late", false, None).unwrap();
     disk.0.store(true, Ordering::SeqCst);
     while publish(&shard, &[1; 1000]).is_some() {}

@@ -1,14 +1,13 @@
-//! Deadlines, dead letters and kept messages of a replicated log, whose messages are not committed yet.
+//! Deadlines and dead letters of a replicated log, whose messages are not committed yet.
 #![allow(clippy::unwrap_used)]
 
 mod replica;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Attributes, DeadLetters, Destination, ExchangeKind, ExchangeSettings, LengthLimit, Level, Overflow, Payload,
-    Publication, QueueId, Sequence, SequenceRange, Settle, Shard,
+    Attributes, DeadLetters, LengthLimit, Level, Overflow, Payload, Publication, Sequence, SequenceRange, Settle, Shard,
 };
 use replica::*;
 
@@ -66,19 +65,6 @@ fn lead_with_refused(house: &mut House) -> Arc<Shard> {
 
 fn letters_to(queue: &str) -> Option<DeadLetters> {
     Some(DeadLetters { exchange: String::new(), routing_key: Some(queue.into()), at_least_once: false })
-}
-
-fn ready(shard: &Shard, queue: QueueId) -> u64 {
-    shard.queue_counts(&[queue]).unwrap()[0].ready_count
-}
-
-/// Whether it happens within a time that is far longer than it needs.
-fn happens(mut is_so: impl FnMut() -> bool) -> bool {
-    let limit = Instant::now() + Duration::from_secs(20);
-    while !is_so() && Instant::now() < limit {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    is_so()
 }
 
 /// It was given back to the queue that had refused it, because its record could not be read yet.
@@ -172,103 +158,5 @@ fn a_letter_whose_copy_is_committed_late_is_settled_then_and_copied_once() {
 
     assert!(happens(|| ready(&shard, QUEUE) == 0), "it is not settled");
     [&shard, &further].into_iter().for_each(|each| commit(each));
-    assert_eq!(drain(&shard, STREAM), fresh(&["one"]));
-}
-
-/// Declares an exchange that keeps messages.
-fn keep(shard: &Shard) {
-    let fanout = ExchangeSettings::new(ExchangeKind::Fanout, None);
-    shard.put_keeping_exchange("kept", &fanout, 10).unwrap();
-}
-
-fn publish_kept(shard: &Arc<Shard>, body: &str) {
-    let publication = Publication {
-        payload: Payload::new(b"kept", b"", b"", body.as_bytes()).unwrap(),
-        exchange: b"kept",
-        key: b"",
-        headers: None,
-        persistent: true,
-        mandatory: false,
-    };
-    shard.publish(&[publication], Some(Level::Disk), 1, &mut Vec::new()).unwrap();
-}
-
-fn bind(shard: &Shard, queue: &str) {
-    shard.add_route("kept", "", None, Destination::Queue(queue)).unwrap();
-}
-
-#[test]
-fn a_queue_bound_before_the_commit_of_a_kept_message_gets_it() {
-    let mut house = House::new();
-    let log = house.open();
-    let shard = house.lead_declared(log, keep);
-    commit(&shard);
-    shard.set_delivers(true);
-    publish_kept(&shard, "one");
-    commit(&shard);
-    publish_kept(&shard, "two");
-    bind(&shard, "jobs");
-    assert_eq!(ready(&shard, QUEUE), 0);
-
-    commit(&shard);
-
-    assert!(happens(|| ready(&shard, QUEUE) == 2), "it has {}", ready(&shard, QUEUE));
-    commit(&shard);
-    bind(&shard, "jobs");
-    assert_eq!(drain(&shard, QUEUE), fresh(&["one", "two"]));
-}
-
-/// The records of the earlier term are committed with the first one of the next.
-#[test]
-fn a_queue_that_waited_for_a_kept_message_gets_it_in_the_next_term() {
-    let mut house = House::new();
-    let log = house.open();
-    let shard = house.lead_declared(log, keep);
-    commit(&shard);
-    shard.set_delivers(true);
-    publish_kept(&shard, "one");
-    bind(&shard, "jobs");
-    let log = end(&shard);
-    drop(shard);
-    let shard = house.lead_declared(log, |shard| {
-        keep(shard);
-        bind(shard, "jobs");
-    });
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(ready(&shard, QUEUE), 0);
-
-    commit(&shard);
-    shard.set_delivers(true);
-
-    assert!(happens(|| ready(&shard, QUEUE) == 1), "it does not come");
-    commit(&shard);
-    assert_eq!(drain(&shard, QUEUE), fresh(&["one"]));
-}
-
-#[test]
-fn a_bind_waits_a_short_time_for_another_log_and_kept_messages_are_copied_to_it_once() {
-    let mut house = House::new();
-    let (first, second) = (house.open(), house.open_further(1));
-    let [shard, further] = house.lead_two(first, second);
-    keep(&shard);
-    publish_kept(&shard, "one");
-    commit(&shard);
-
-    let (told, bound) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            bind(&shard, "more");
-            told.send(()).unwrap();
-        });
-        let returns = bound.recv_timeout(Duration::from_secs(20));
-        // Without it the test would wait as well.
-        commit(&further);
-        assert!(returns.is_ok(), "it waits");
-    });
-    // The thread tries it again, and notes that it is done.
-    std::thread::sleep(Duration::from_millis(1500));
-    bind(&shard, "more");
-    [&shard, &further].into_iter().for_each(|each| commit(each));
-
     assert_eq!(drain(&shard, STREAM), fresh(&["one"]));
 }

@@ -23,13 +23,10 @@ impl Shard {
     /// Waits a short time until everything below a position is synced; returns whether it is. A log that this broker alone has
     /// takes only as long as the disk, and is waited for: when it closes, letters without a copy would come again.
     pub(crate) fn syncs_in_time(&self, position: Position) -> bool {
-        if !self.is_replicated() {
-            return self.sync_to(position).is_ok();
-        }
-        if self.is_behind() {
-            return false;
-        }
-        let is_synced = matches!(self.sync_within(position, WAIT_MAX), Ok(true));
+        let is_synced = match self.is_replicated() {
+            false => self.sync_to(position).is_ok(),
+            true => !self.is_behind() && matches!(self.sync_within(position, WAIT_MAX), Ok(true)),
+        };
         if !is_synced {
             self.dead_lettering.behind.fetch_max(position.0, Ordering::AcqRel);
         }

@@ -14,7 +14,7 @@ use super::Shard;
 use crate::error::EngineError;
 use crate::log_number::LogNumber;
 use crate::state::State;
-use crate::term::Led;
+use crate::term::{Led, Waiting};
 
 impl Shard {
     /// Whether its log is replicated, and it exists for a term.
@@ -36,8 +36,11 @@ impl Shard {
         let Ok(mut guard) = self.lock() else { return };
         if guard.committed(below) {
             self.publish_synced(below);
-            if guard.moves_waited() {
+            if guard.waited_for_commit(Waiting::Letters) {
                 self.request_moves();
+            }
+            if guard.waited_for_commit(Waiting::Kept) {
+                self.give_soon();
             }
         }
     }

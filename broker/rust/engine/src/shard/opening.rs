@@ -21,6 +21,7 @@ use crate::dead_letters::Moving;
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
 use crate::fair_keys::keys_in;
+use crate::giving::Giving;
 use crate::histories::Histories;
 use crate::identity::identities_in;
 use crate::lease::leases_in;
@@ -125,7 +126,7 @@ impl Shard {
             next_expiry,
             expiring: Mutex::default(),
             dead_lettering,
-            giving: Mutex::default(),
+            giving: Giving::default(),
             around,
             replication,
             copies: Mutex::new(Copies::default()),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_engine::{
     Engine, EngineError, EngineOptions, Filled, Led, Level, Payload, Places, Publication, QueueId, Replication, Shard,
@@ -203,4 +203,17 @@ pub fn is_not_leading<T>(result: Result<T, EngineError>) -> bool {
 pub fn drain(shard: &Arc<Shard>, queue: QueueId) -> Vec<(String, bool)> {
     let options = SubscriptionOptions { prefetch: 100, auto_ack: false, exclusive: false, pull: false };
     take(&shard.home_of(queue).subscribe(queue, options).unwrap())
+}
+
+pub fn ready(shard: &Shard, queue: QueueId) -> u64 {
+    shard.queue_counts(&[queue]).unwrap()[0].ready_count
+}
+
+/// Whether it happens within a time that is far longer than it needs.
+pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !is_so() && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    is_so()
 }

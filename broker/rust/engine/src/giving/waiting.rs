@@ -1,0 +1,137 @@
+//! When kept messages are copied that could not be copied at once.
+//!
+//! Those that are not committed are copied after a commit, and the others, which wait for space or for another log, a second later.
+//! The thread that moves dead letters does it in rounds over all receivers, a part of them in each turn. Invariants: one thread at
+//! a time copies, and it waits for each log once in a part, so that it is never held up for long.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_queue::QueueId;
+
+use super::Gave;
+use crate::clock::clock_ms;
+use crate::dead_lettering::Next;
+use crate::error::EngineError;
+use crate::histories::Receiver;
+use crate::log_number::LogNumber;
+use crate::shard::Shard;
+use crate::state::State;
+
+/// Receivers that get their copies in one go.
+const AT_ONCE: usize = 64;
+
+const TRY_AGAIN_MS: u64 = 1000;
+
+/// What a shard knows of the copies that are left.
+#[derive(Debug)]
+pub(crate) struct Giving {
+    /// Held while some are copied, or it is forgotten who has them.
+    pub alone: Mutex<()>,
+    /// When the next round begins; `u64::MAX` when nothing is left.
+    next_ms: AtomicU64,
+    round: Mutex<Round>,
+}
+
+#[derive(Debug, Default)]
+struct Round {
+    /// The last receiver that had its turn; `None` between two rounds.
+    after: Option<(QueueId, Receiver)>,
+    is_left: bool,
+}
+
+impl Default for Giving {
+    fn default() -> Giving {
+        Giving { alone: Mutex::default(), next_ms: AtomicU64::new(u64::MAX), round: Mutex::default() }
+    }
+}
+
+impl Shard {
+    /// Has kept messages copied soon: some that were waited for are committed.
+    pub(crate) fn give_soon(&self) {
+        self.giving.next_ms.store(0, Ordering::Release);
+        self.request_moves();
+    }
+
+    /// Copies kept messages at once, as far as that is possible, and later what is left.
+    pub(super) fn give_first(&self, receivers: &[(QueueId, Receiver)]) -> Result<(), EngineError> {
+        for part in receivers.chunks(AT_ONCE) {
+            if self.give_to(part)? {
+                self.give_later();
+                self.request_moves();
+            }
+        }
+        Ok(())
+    }
+
+    /// Has noted soon what a full disk did not take.
+    pub(super) fn note_later(&self, state: &State) {
+        if !state.unnoted.is_empty() {
+            self.give_later();
+            self.request_moves();
+        }
+    }
+
+    fn give_later(&self) {
+        self.giving.next_ms.fetch_min(clock_ms() + TRY_AGAIN_MS, Ordering::AcqRel);
+    }
+
+    /// Copies kept messages to some of those that wait for them, once it is time.
+    pub(crate) fn give_some(&self) -> Result<Next, EngineError> {
+        let mut round = self.giving.round.lock().unwrap_or_else(PoisonError::into_inner);
+        if round.after.is_none() {
+            match self.giving.next_ms.load(Ordering::Acquire) {
+                u64::MAX => return Ok(Next::Nothing),
+                next_ms if next_ms > clock_ms() => return Ok(Next::Later),
+                // A commit that comes from now on begins another round.
+                _ => self.giving.next_ms.store(u64::MAX, Ordering::Release),
+            }
+            round.is_left = false;
+        }
+        let part = {
+            let mut guard = self.lock()?;
+            if guard.closed || guard.stopped.is_some() {
+                return Ok(Next::Nothing);
+            }
+            round.is_left |= guard.note_again()?;
+            guard.histories.pending_after(round.after.as_ref(), AT_ONCE)
+        };
+        round.is_left |= self.give_to(&part)?;
+        round.after = part.last().filter(|_| part.len() == AT_ONCE).cloned();
+        if round.after.is_some() {
+            return Ok(Next::More);
+        }
+        if round.is_left {
+            self.give_later();
+        }
+        Ok(if round.is_left { Next::Later } else { Next::Nothing })
+    }
+
+    /// Returns whether some are left for which nothing but time helps.
+    fn give_to(&self, receivers: &[(QueueId, Receiver)]) -> Result<bool, EngineError> {
+        let Some(vhost) = self.vhost().filter(|_| self.is_complete()) else { return Ok(false) };
+        let _alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_left = false;
+        let (mut unsynced, mut waiting) = (BTreeMap::<LogNumber, Arc<Shard>>::new(), Vec::new());
+        for (history, receiver) in receivers {
+            match vhost.give(*history, receiver)? {
+                Gave::AllThatIsThere => {}
+                Gave::Nothing => is_left = true,
+                Gave::ToOthers(logs) => {
+                    unsynced.extend(logs.into_iter().map(|log| (log.number(), log)));
+                    waiting.push((*history, receiver));
+                }
+            }
+        }
+        for log in unsynced.values() {
+            let end = log.lock()?.log.end();
+            // One that is not synced in time is behind.
+            let _ = log.syncs_in_time(end);
+        }
+        for (history, receiver) in waiting {
+            is_left |= !matches!(vhost.give(history, receiver)?, Gave::AllThatIsThere);
+        }
+        Ok(is_left)
+    }
+}
