@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-# PySpark forks to start its JVM, and gRPC's handlers of forks kill one child in four. It reads this when it is imported.
+# PySpark forks to start its JVM, and gRPC's handlers of forks kill one child in four. It reads this at its import.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 import pytest

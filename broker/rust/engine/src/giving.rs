@@ -30,8 +30,6 @@ use crate::state::State;
 use crate::term::Waiting;
 use crate::topology::RouteSettings;
 
-pub(crate) use self::waiting::Giving;
-
 /// The bytes of bodies that an exchange keeps: copies of all are stored in one hold of the lock.
 const BYTES_MAX: u64 = 64 << 20;
 

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use penstock_log::marks;
 use penstock_queue::QueueId;
@@ -37,6 +39,30 @@ impl Given {
             0 => Some(Given::All),
             sequence => Some(Given::Below(sequence)),
         }
+    }
+}
+
+/// What a shard knows of the copies that are left.
+#[derive(Debug)]
+pub(crate) struct Giving {
+    /// Held while some are copied, or it is forgotten who has them.
+    pub alone: Mutex<()>,
+    /// When the next round begins; `u64::MAX` when nothing is left.
+    pub next_ms: AtomicU64,
+    pub round: Mutex<Round>,
+}
+
+/// All receivers have a turn in it.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// The last receiver that had its turn; `None` between two rounds.
+    pub after: Option<(QueueId, Receiver)>,
+    pub is_left: bool,
+}
+
+impl Default for Giving {
+    fn default() -> Giving {
+        Giving { alone: Mutex::default(), next_ms: AtomicU64::new(u64::MAX), round: Mutex::default() }
     }
 }
 

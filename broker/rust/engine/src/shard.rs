@@ -24,7 +24,7 @@ use crate::counters::{Counters, Metric};
 use crate::dead_letters::Moving;
 use crate::error::EngineError;
 use crate::fold_queue::FoldQueue;
-use crate::giving::Giving;
+use crate::histories::Giving;
 use crate::log_number::LogNumber;
 use crate::notices::Notices;
 use crate::other_logs::OtherLogs;
@@ -361,6 +361,7 @@ impl Shard {
     pub fn close(&self, delete: bool) -> Result<(), EngineError> {
         if !delete {
             self.end_dead_letters();
+            self.end_notes();
         }
         let others = self.others.all().into_iter().map(|(_, shard)| shard.close(false));
         let others = others.fold(Ok(()), Result::and);
@@ -388,10 +389,6 @@ impl Shard {
             drop(guard);
             self.sync_done.notify_waiters();
             return Ok(());
-        }
-        if !delete {
-            // A disk that is still full says so when the log is closed.
-            let _ = guard.note_again();
         }
         let marked = if delete { Ok(()) } else { guard.end_delivery_marks() };
         let result = if delete { Ok(()) } else { guard.log.close() };

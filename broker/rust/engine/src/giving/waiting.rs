@@ -5,8 +5,8 @@
 //! a time copies, and it waits for each log once in a part, so that it is never held up for long.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use penstock_queue::QueueId;
 
@@ -23,29 +23,6 @@ use crate::state::State;
 const AT_ONCE: usize = 64;
 
 const TRY_AGAIN_MS: u64 = 1000;
-
-/// What a shard knows of the copies that are left.
-#[derive(Debug)]
-pub(crate) struct Giving {
-    /// Held while some are copied, or it is forgotten who has them.
-    pub alone: Mutex<()>,
-    /// When the next round begins; `u64::MAX` when nothing is left.
-    next_ms: AtomicU64,
-    round: Mutex<Round>,
-}
-
-#[derive(Debug, Default)]
-struct Round {
-    /// The last receiver that had its turn; `None` between two rounds.
-    after: Option<(QueueId, Receiver)>,
-    is_left: bool,
-}
-
-impl Default for Giving {
-    fn default() -> Giving {
-        Giving { alone: Mutex::default(), next_ms: AtomicU64::new(u64::MAX), round: Mutex::default() }
-    }
-}
 
 impl Shard {
     /// Has kept messages copied soon: some that were waited for are committed.
@@ -70,6 +47,16 @@ impl Shard {
         if !state.unnoted.is_empty() {
             self.give_later();
             self.request_moves();
+        }
+    }
+
+    /// Notes it before its log is closed. A disk that is still full says so then.
+    pub(crate) fn end_notes(&self) {
+        if let Ok(mut guard) = self.lock()
+            && !guard.closed
+            && guard.stopped.is_none()
+        {
+            let _ = guard.note_again();
         }
     }
 

@@ -191,6 +191,7 @@ impl Waits {
 #[allow(clippy::expect_used, clippy::unwrap_used)]
 mod tests {
     use std::fs::{File, write};
+    use std::hint::spin_loop;
     use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -285,9 +286,15 @@ mod tests {
 
         std::thread::scope(|scope| {
             let processors = available_parallelism().unwrap().get();
-            let at_work = || while !has_ended.load(Ordering::Relaxed) {};
+            let at_work = || {
+                while !has_ended.load(Ordering::Relaxed) {
+                    spin_loop();
+                }
+            };
             (0..processors).for_each(|_| drop(scope.spawn(at_work)));
-            while waits.at_begin(Instant::now()) == Duration::ZERO && began.elapsed() < PATIENCE {}
+            while waits.at_begin(Instant::now()) == Duration::ZERO && began.elapsed() < PATIENCE {
+                spin_loop();
+            }
             has_ended.store(true, Ordering::Relaxed);
         });
 
