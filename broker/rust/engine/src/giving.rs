@@ -223,24 +223,23 @@ impl Shard {
             queues.into_iter().for_each(|(log, queues)| by_log.entry(log).or_default().push((one, queues)));
         }
         let own = by_log.remove(&self.number()).unwrap_or_default();
-        let mut unsynced = Vec::new();
+        let (mut unsynced, mut is_left) = (Vec::new(), false);
         for (log, copies) in by_log {
             // One that was deleted with its queue takes nothing.
             let Some(home) = self.others.log(log) else { continue };
             if home.is_behind() {
-                return Ok(Gave::Nothing);
+                is_left = true;
+            } else if home.lock()?.histories.given(history, receiver) != Some(Given::All) {
+                // Its errors are its own. It may have stored some before one, and is asked again.
+                let _ = home.store_given((history, receiver), &copies, now_ms);
+                unsynced.push(home);
             }
-            if home.lock()?.histories.given(history, receiver) == Some(Given::All) {
-                continue;
-            }
-            // Its errors are its own: it is asked again.
-            if home.store_given((history, receiver), &copies, now_ms).is_err() {
-                return Ok(Gave::Nothing);
-            }
-            unsynced.push(home);
         }
         if !unsynced.is_empty() {
             return Ok(Gave::ToOthers(unsynced));
+        }
+        if is_left {
+            return Ok(Gave::Nothing);
         }
         match self.store_given((history, receiver), &own, now_ms) {
             Err(error) if error.is_full() => Ok(Gave::Nothing),
@@ -270,6 +269,7 @@ impl Shard {
                 return Err(self.full());
             }
             state.append_given((history, receiver), &mut publications)?;
+            self.note_later(state);
             state.write()?;
             state.wake_touched();
             (state.has_sealed(), state.take_touched_long())
@@ -422,11 +422,16 @@ impl State {
         let mut operations = self.messages(&ends, &targets);
         operations.push(Operation::Mark(mark));
         match self.log.append_together(&operations) {
-            // Without messages there was no space to reserve: the copies of other logs tell the next start.
-            Err(error) if error.is_full() && ends.is_empty() => {}
-            appended => appended.map(|_| ()).inspect_err(|error| self.stopped = Some(error.to_string()))?,
+            // Without messages there was no space to reserve.
+            Err(error) if error.is_full() && ends.is_empty() => {
+                self.unnoted.insert((owner.to_vec(), receiver.to_vec()), value.to_vec());
+            }
+            Err(error) => {
+                self.stopped = Some(error.to_string());
+                return Err(error.into());
+            }
+            Ok(_) => drop(self.unnoted.remove(&(owner.to_vec(), receiver.to_vec()))),
         }
-        self.unnoted.remove(&(owner.to_vec(), receiver.to_vec()));
         self.histories.set_given(history, receiver, Some(Given::All));
         Ok(())
     }

@@ -2,7 +2,8 @@
 //!
 //! Those that are not committed are copied after a commit, and the others, which wait for space or for another log, a second later.
 //! The thread that moves dead letters does it in rounds over all receivers, a part of them in each turn. Invariants: one thread at
-//! a time copies, and it waits for each log once in a part, so that it is never held up for long.
+//! a time copies. It waits for each log in which it stored copies, once in a part: a log that has copies, and is not behind, has
+//! synced them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -111,14 +112,24 @@ impl Shard {
                 }
             }
         }
-        for log in unsynced.values() {
-            let end = log.lock()?.log.end();
-            // One that is not synced in time is behind.
-            let _ = log.syncs_in_time(end);
-        }
+        unsynced.values().try_for_each(|log| log.sync_copies())?;
         for (history, receiver) in waiting {
-            is_left |= !matches!(vhost.give(history, receiver)?, Gave::AllThatIsThere);
+            match vhost.give(history, receiver)? {
+                Gave::AllThatIsThere => {}
+                Gave::Nothing => is_left = true,
+                Gave::ToOthers(logs) => {
+                    logs.iter().try_for_each(|log| log.sync_copies())?;
+                    is_left = true;
+                }
+            }
         }
         Ok(is_left)
+    }
+
+    /// One that is not synced in time is behind.
+    fn sync_copies(&self) -> Result<(), EngineError> {
+        let end = self.lock()?.log.end();
+        let _ = self.syncs_in_time(end);
+        Ok(())
     }
 }
