@@ -191,7 +191,7 @@ impl Shard {
 
     /// Copies kept messages that waited, and moves some dead letters.
     pub(crate) fn move_some(&self) -> Result<Next, EngineError> {
-        self.dead_lettering.waits.store(false, Ordering::Release);
+        self.dead_lettering.waits.swap(false, Ordering::AcqRel);
         let given = match self.give_some() {
             Err(EngineError::Closed(_) | EngineError::NotLeading(_)) => Next::Nothing,
             given => given?,

@@ -97,6 +97,9 @@ impl Shard {
         let _alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let history = {
             let mut guard = self.lock()?;
+            if guard.closed {
+                return Ok(());
+            }
             let Some(history) = guard.histories.forget(exchange.as_bytes()) else { return Ok(()) };
             guard.note_mark(marks::HISTORIES, exchange.as_bytes(), &[])?;
             self.note_later(&guard);
@@ -116,6 +119,9 @@ impl Shard {
             let _alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
             let mut guard = self.lock()?;
             self.change_routing(|routing| routing.add_route(exchange, key, matching, destination))?;
+            if guard.closed {
+                return Ok(());
+            }
             let table = self.routing();
             let receiver = receiver_of(&table, destination);
             let Some((history, receiver)) = table.history_of(exchange).zip(receiver) else { return Ok(()) };
@@ -133,8 +139,8 @@ impl Shard {
     }
 
     /// Forgets that a destination had the kept messages, once an exchange has no route to it.
-    /// In a replicated log that is committed before the answer, if it does not take long: when the next leader does not know it, one
-    /// that is bound again gets no copies.
+    /// That is committed, or in another log synced, before the answer if it does not take long: when the next leader, or start, does
+    /// not know it, one that is bound again gets no copies.
     pub(crate) fn end_giving(&self, exchange: &str, destination: Destination<'_>) -> Result<(), EngineError> {
         // Copies that are on their way are noted before that is forgotten.
         let alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,12 +154,11 @@ impl Shard {
         let mut told = Vec::new();
         for log in self.vhost().iter().flat_map(Shard::family) {
             let end = log.forget_given(history, &receiver)?;
-            told.extend(end.filter(|_| log.is_replicated()).map(|end| (log, end)));
+            let is_waited_for = log.is_replicated() || log.number() != self.number();
+            told.extend(end.filter(|_| is_waited_for).map(|end| (log, end)));
         }
         drop(alone);
-        for (log, end) in told {
-            let _ = log.syncs_in_time(end);
-        }
+        told.iter().for_each(|(log, end)| log.wait_a_while(*end));
         Ok(())
     }
 

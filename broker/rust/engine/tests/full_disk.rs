@@ -292,6 +292,43 @@ fn a_queue_that_is_bound_while_there_is_no_room_gets_each_message_once() {
     assert_eq!(shard.queue_counts(&[late]).unwrap()[0].ready_count, 1);
 }
 
+/// The mark that says so was dropped, and with it the one that a receiver waits.
+#[test]
+fn a_receiver_without_queues_is_noted_as_done_once_there_is_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(NoRoom::default());
+    let (engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
+    let late = QueueId(100);
+    let declare = |shard: &Shard| {
+        shard.put_queue(late, "late", false, None).unwrap();
+        shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
+        shard.put_exchange("behind", ExchangeKind::Fanout, None).unwrap();
+    };
+    let bind = |shard: &Shard| shard.add_route("kept", "", None, Destination::Exchange("behind")).unwrap();
+    let lead_on = |shard: &Shard| shard.add_route("behind", "", None, Destination::Queue("late")).unwrap();
+    let ready = |shard: &Shard| shard.queue_counts(&[late]).unwrap()[0].ready_count;
+    declare(&shard);
+    keep(&shard, b"0");
+    assert!(publish(&shard, b"body").is_some());
+    disk.0.store(true, Ordering::SeqCst);
+    fill_segment(&shard);
+    bind(&shard);
+    disk.0.store(false, Ordering::SeqCst);
+    lead_on(&shard);
+    keep(&shard, b"1");
+    assert_eq!(ready(&shard), 1);
+    engine.close().unwrap();
+
+    let engine = engine_on(0, Arc::new(RealDisk));
+    let shard = engine.open_incomplete("/", directory.path(), false).unwrap();
+    declare(&shard);
+    lead_on(&shard);
+    bind(&shard);
+    shard.complete();
+
+    assert_eq!(ready(&shard), 1);
+}
+
 #[test]
 fn a_queue_that_is_bound_on_a_full_disk_gets_the_kept_messages_once_there_is_room() {
     let directory = tempfile::tempdir().unwrap();

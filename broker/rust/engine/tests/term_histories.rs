@@ -113,13 +113,7 @@ fn a_bind_waits_a_short_time_for_another_log_and_kept_messages_are_copied_to_it_
 fn keeping_with_two(house: &mut House) -> [Arc<Shard>; 2] {
     let (first, second) = (house.open(), house.open_further(1));
     let [shard, further] = house.lead_two(first, second);
-    keep(&shard);
-    shard.put_exchange("behind", ExchangeKind::Fanout, None).unwrap();
-    for queue in ["jobs", "more"] {
-        shard.add_route("behind", "", None, Destination::Queue(queue)).unwrap();
-    }
-    publish_kept(&shard, "one");
-    commit(&shard);
+    keep_for(&shard, &["jobs", "more"]);
     [shard, further]
 }
 
@@ -238,4 +232,105 @@ fn an_unbind_does_not_wait_for_the_copies_of_many_queues_one_after_the_other() {
     });
 
     assert!(needed < QUEUES / 4, "{needed} commits until the answer");
+}
+
+/// The second commit came while the round that the first one began had many receivers left, and none of these was tried again.
+#[test]
+fn a_commit_in_the_middle_of_a_round_begins_another_one() {
+    const QUEUES: u64 = 400;
+    for trial in 0..6 {
+        let mut house = House::new();
+        let log = house.open();
+        let shard = house.lead_declared(log, keep);
+        commit(&shard);
+        shard.set_delivers(true);
+        for number in 100..100 + QUEUES {
+            shard.put_queue(QueueId(number), &number.to_string(), false, None).unwrap();
+        }
+        commit(&shard);
+        let committed = shard.synced();
+        publish_kept(&shard, "one");
+        (100..100 + QUEUES).for_each(|number| bind(&shard, &number.to_string()));
+
+        // One that commits nothing of them, and the one that they wait for.
+        shard.committed(committed);
+        std::thread::sleep(Duration::from_micros(100 + 150 * trial));
+        commit(&shard);
+
+        let lacking = || (100..100 + QUEUES).filter(|&number| ready(&shard, QueueId(number)) == 0).count();
+        assert!(happens(|| lacking() == 0), "{} have no copy", lacking());
+    }
+}
+
+/// Has an exchange keep a message, which another one leads to the queues of some shards.
+fn keep_for(shard: &Arc<Shard>, queues: &[&str]) {
+    keep(shard);
+    shard.put_exchange("behind", ExchangeKind::Fanout, None).unwrap();
+    for queue in queues {
+        shard.add_route("behind", "", None, Destination::Queue(queue)).unwrap();
+    }
+    publish_kept(shard, "one");
+    commit(shard);
+}
+
+/// Its copies were not waited for, as another log was behind.
+#[test]
+fn copies_in_a_log_that_commits_nothing_are_not_taken_for_safe() {
+    const OTHER: QueueId = QueueId(50);
+    let mut house = House::new();
+    let [shard, _one, two] = house.lead_three();
+    shard.place_queues([(OTHER, 2)]).unwrap();
+    shard.put_queue(OTHER, "other", false, None).unwrap();
+    keep_for(&shard, &["jobs", "more", "third"]);
+    // The third log gets behind.
+    bind(&shard, "other");
+    bind_behind(&shard);
+    assert_eq!((ready(&shard, STREAM), ready(&shard, THIRD)), (1, 0));
+
+    let third_has_it = happens(|| {
+        commit(&two);
+        ready(&shard, THIRD) == 1
+    });
+    commit(&two);
+    std::thread::sleep(Duration::from_millis(1500));
+
+    assert!(third_has_it);
+    assert_eq!(ready(&shard, QUEUE), 0, "it is done, and the copies in the second log are not committed");
+}
+
+/// A log that has copies only since the others were waited for was not waited for itself.
+#[test]
+fn copies_for_a_route_that_came_meanwhile_are_waited_for_as_well() {
+    let mut house = House::new();
+    let [shard, one, _two] = house.lead_three();
+    keep_for(&shard, &["jobs", "more"]);
+
+    std::thread::scope(|scope| {
+        scope.spawn(|| bind_behind(&shard));
+        assert!(happens(|| ready(&shard, STREAM) == 1), "it has not begun");
+        shard.add_route("behind", "", None, Destination::Queue("third")).unwrap();
+        commit(&one);
+    });
+    std::thread::sleep(Duration::from_millis(1500));
+
+    assert_eq!(ready(&shard, QUEUE), 0, "it is done, and the copies in the third log are not committed");
+}
+
+#[test]
+fn nothing_is_appended_to_a_log_whose_term_is_over() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_declared(log, keep);
+    commit(&shard);
+    shard.set_delivers(true);
+    publish_kept(&shard, "one");
+    commit(&shard);
+    shard.end_term();
+    let end = || shard.with_log(|log| log.end()).unwrap();
+    let before = end();
+
+    bind(&shard, "jobs");
+    shard.delete_exchange("kept").unwrap();
+
+    assert_eq!(end(), before);
 }

@@ -20,7 +20,15 @@ impl Shard {
         self.synced().0 < self.dead_lettering.behind.load(Ordering::Acquire)
     }
 
-    /// Waits a short time until everything below a position is synced; returns whether it is. A log that this broker alone has
+    /// Waits a short time until everything below a position is synced, unless the log is behind anyway.
+    pub(crate) fn wait_a_while(&self, position: Position) {
+        if !self.is_behind() {
+            // Its errors show with the next message.
+            let _ = self.sync_within(position, WAIT_MAX);
+        }
+    }
+
+    /// Waits a short time until everything below a position is synced; returns whether it is. Until then the log is behind. A log that this broker alone has
     /// takes only as long as the disk, and is waited for: when it closes, letters without a copy would come again.
     pub(crate) fn syncs_in_time(&self, position: Position) -> bool {
         let is_synced = match self.is_replicated() {

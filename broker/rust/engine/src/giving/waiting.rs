@@ -69,12 +69,12 @@ impl Shard {
     pub(crate) fn give_some(&self) -> Result<Next, EngineError> {
         let mut round = self.giving.round.lock().unwrap_or_else(PoisonError::into_inner);
         if round.after.is_none() {
-            match self.giving.next_ms.load(Ordering::Acquire) {
-                u64::MAX => return Ok(Next::Nothing),
-                next_ms if next_ms > clock_ms() => return Ok(Next::Later),
-                // A commit that comes from now on begins another round.
-                _ => self.giving.next_ms.store(u64::MAX, Ordering::Release),
+            let next = self.next_round();
+            if next != Next::More {
+                return Ok(next);
             }
+            // A commit that comes from now on begins another round.
+            self.giving.next_ms.store(u64::MAX, Ordering::Release);
             round.is_left = false;
         }
         let part = {
@@ -93,7 +93,15 @@ impl Shard {
         if round.is_left {
             self.give_later();
         }
-        Ok(if round.is_left { Next::Later } else { Next::Nothing })
+        Ok(self.next_round())
+    }
+
+    fn next_round(&self) -> Next {
+        match self.giving.next_ms.load(Ordering::Acquire) {
+            u64::MAX => Next::Nothing,
+            next_ms if next_ms > clock_ms() => Next::Later,
+            _ => Next::More,
+        }
     }
 
     /// Returns whether some are left for which nothing but time helps.
@@ -102,23 +110,26 @@ impl Shard {
         let _alone = self.giving.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_left = false;
         let (mut unsynced, mut waiting) = (BTreeMap::<LogNumber, Arc<Shard>>::new(), Vec::new());
+        let mut failed = Ok(());
         for (history, receiver) in receivers {
-            match vhost.give(*history, receiver)? {
-                Gave::AllThatIsThere => {}
-                Gave::Nothing => is_left = true,
-                Gave::ToOthers(logs) => {
+            match vhost.give(*history, receiver) {
+                Ok(Gave::AllThatIsThere) => {}
+                Ok(Gave::Nothing) => is_left = true,
+                Ok(Gave::ToOthers(logs)) => {
                     unsynced.extend(logs.into_iter().map(|log| (log.number(), log)));
                     waiting.push((*history, receiver));
                 }
+                Err(error) => failed = Err(error),
             }
         }
-        unsynced.values().try_for_each(|log| log.sync_copies())?;
+        unsynced.values().for_each(|log| log.sync_copies());
+        failed?;
         for (history, receiver) in waiting {
             match vhost.give(history, receiver)? {
                 Gave::AllThatIsThere => {}
                 Gave::Nothing => is_left = true,
                 Gave::ToOthers(logs) => {
-                    logs.iter().try_for_each(|log| log.sync_copies())?;
+                    logs.iter().for_each(|log| log.sync_copies());
                     is_left = true;
                 }
             }
@@ -127,9 +138,10 @@ impl Shard {
     }
 
     /// One that is not synced in time is behind.
-    fn sync_copies(&self) -> Result<(), EngineError> {
-        let end = self.lock()?.log.end();
-        let _ = self.syncs_in_time(end);
-        Ok(())
+    fn sync_copies(&self) {
+        // One that a bug poisoned has no end any more.
+        if let Ok(end) = self.lock().map(|guard| guard.log.end()) {
+            let _ = self.syncs_in_time(end);
+        }
     }
 }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 pub const QUEUE: QueueId = QueueId(1);
 pub const STREAM: QueueId = QueueId(2);
+pub const THIRD: QueueId = QueueId(3);
 pub const DEAD: QueueId = QueueId(9);
 
 /// Counts how often it hears that the log has grown.
@@ -99,6 +100,26 @@ impl House {
             each.set_delivers(true);
         });
         [shard, further]
+    }
+
+    /// Begins a term over three logs, everything of it committed, with a queue in each.
+    pub fn lead_three(&mut self) -> [Arc<Shard>; 3] {
+        let (first, second, third) = (self.open(), self.open_further(1), self.open_further(2));
+        self.epoch += 1 << 32;
+        let Ok(shard) = self.engine.lead("/", self.directory.path(), self.begun(first)) else { panic!("it ended") };
+        let one = self.engine.lead_further(&shard, 1, &self.further(1), self.begun(second)).unwrap();
+        let two = self.engine.lead_further(&shard, 2, &self.further(2), self.begun(third)).unwrap();
+        shard.count_shards(3).unwrap();
+        shard.place_queues([(STREAM, 1), (THIRD, 2)]).unwrap();
+        for (id, name) in [(QUEUE, "jobs"), (STREAM, "more"), (THIRD, "third")] {
+            shard.put_queue(id, name, false, None).unwrap();
+        }
+        shard.complete();
+        [&shard, &one, &two].into_iter().for_each(|each| {
+            commit(each);
+            each.set_delivers(true);
+        });
+        [shard, one, two]
     }
 
     /// Begins a term: the first record of its epoch is not committed yet.
