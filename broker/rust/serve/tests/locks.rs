@@ -137,6 +137,7 @@ const NOT_HERE: &[&str] = &[
     "queue_counts",
     "reaches_history_alone",
     "release_leases",
+    "remove_route",
     "reopen_queue",
     "reserve_lease",
     "retain",
