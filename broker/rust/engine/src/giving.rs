@@ -36,7 +36,7 @@ const BYTES_MAX: u64 = 64 << 20;
 /// Random exchanges choose by the place of a message in the history, so that one that is copied again goes the same way.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What became of the copies for a receiver.
+/// How far copying the kept messages to a receiver got.
 enum Gave {
     /// It has all, but for what is not committed yet.
     AllThatIsThere,
@@ -329,8 +329,8 @@ impl State {
         Ok(())
     }
 
-    /// What a full disk does not take is noted once it does. A start before that decides by the definitions, and copies again what a
-    /// receiver had got by its route.
+    /// Appends a mark. If the disk is full, it is appended once there is space. A start before that goes by the definitions, and
+    /// copies messages again that a receiver had got by its route.
     fn note_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         let noted = self.log.append_mark(owner, key, value).map(|_| ());
         if matches!(&noted, Err(error) if error.is_full()) {
@@ -341,7 +341,7 @@ impl State {
         Ok(noted?)
     }
 
-    /// Notes what a full disk did not take; returns whether some is left.
+    /// Appends the marks for which the disk was full; returns whether some are left.
     pub(crate) fn note_again(&mut self) -> Result<bool, EngineError> {
         let mut count = self.unnoted.len();
         while let Some(((owner, key), value)) = self.unnoted.pop_first() {

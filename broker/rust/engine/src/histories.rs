@@ -42,7 +42,7 @@ impl Given {
     }
 }
 
-/// What a shard knows of the copies that are left.
+/// When the copies of kept messages that are left are made, and for whom next.
 #[derive(Debug)]
 pub(crate) struct Giving {
     /// Held while some are copied, or it is forgotten who has them.

@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub windows: Windows,
     /// The last messages that exchanges keep, for queues that are bound later.
     pub histories: Histories,
-    /// What a full disk did not take of them: the values of marks by their owners and keys.
+    /// The marks of histories for which the disk was full, by owner and key: they are appended later.
     pub unnoted: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
     /// Messages that are about to leave their queues.
     pub dying: Dying,

@@ -35,7 +35,7 @@ pub struct Led {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waiting {
     Letters,
-    /// Those that exchanges keep, and that were to be copied.
+    /// Messages that exchanges keep, and that are to be copied.
     Kept,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Term {
     /// Whether messages may be delivered: not before the term's first record is committed, nor while other brokers are not heard.
     delivers: bool,
     uncommitted: FxHashMap<QueueId, Uncommitted>,
-    /// What waits for the next commit.
+    /// Whether messages wait for the next commit, for each [`Waiting`].
     waiting: [bool; 2],
     /// Another broker leads, or is about to.
     is_over: bool,

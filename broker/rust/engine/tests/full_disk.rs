@@ -15,6 +15,7 @@ use penstock_engine::{
 use penstock_log::{Disk, RealDisk, Space};
 
 const QUEUE: QueueId = QueueId(1);
+const LATE: QueueId = QueueId(100);
 const YEAR_3000: u64 = 32_503_680_000_000;
 
 fn open(directory: &Path, disk_free_bytes_min: u64) -> (Engine, Arc<Shard>) {
@@ -54,6 +55,25 @@ fn publish_to(shard: &Shard, queue: &str, body: &[u8], attributes: &Attributes) 
     let published = shard.publish(&[publication], None, 1, &mut fates).unwrap();
     assert_eq!(published.refused.as_ref().is_some_and(|refused| refused.is_full()), fates.is_empty());
     fates.pop()
+}
+
+/// Declares an exchange that keeps messages, and a queue for them.
+fn declare_late(shard: &Shard) {
+    shard.put_queue(LATE, "late", false, None).unwrap();
+    shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
+}
+
+fn ready_of_late(shard: &Shard) -> u64 {
+    shard.queue_counts(&[LATE]).unwrap()[0].ready_count
+}
+
+/// A start of an engine that was closed, with its definitions.
+fn started_again(directory: &Path, declare: impl FnOnce(&Shard)) -> (Engine, Arc<Shard>) {
+    let engine = engine_on(0, Arc::new(RealDisk));
+    let shard = engine.open_incomplete("/", directory, false).unwrap();
+    declare(&shard);
+    shard.complete();
+    (engine, shard)
 }
 
 /// Publishes a message to an exchange that keeps it.
@@ -200,7 +220,7 @@ fn messages_that_expire_while_there_is_no_room_at_all_go_once_there_is_some() {
     disk.0.store(false, Ordering::SeqCst);
     assert!(publish(&shard, b"body").is_some());
     shard.expire_due(YEAR_3000 + 1000).unwrap();
-    assert_eq!(ready(), 0);
+    assert_eq!(ready_of_late(&shard), 0);
     assert_eq!(shard.fault(), None);
 }
 
@@ -268,13 +288,8 @@ fn a_queue_that_is_bound_while_there_is_no_room_gets_each_message_once() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(NoRoom::default());
     let (engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
-    let late = QueueId(100);
-    let declare = |shard: &Shard| {
-        shard.put_queue(late, "late", false, None).unwrap();
-        shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
-    };
     let bind = |shard: &Shard| shard.add_route("kept", "", None, Destination::Queue("late")).unwrap();
-    declare(&shard);
+    declare_late(&shard);
     assert!(publish(&shard, b"body").is_some());
     disk.0.store(true, Ordering::SeqCst);
     fill_segment(&shard);
@@ -283,13 +298,12 @@ fn a_queue_that_is_bound_while_there_is_no_room_gets_each_message_once() {
     keep(&shard, b"1");
     engine.close().unwrap();
 
-    let engine = engine_on(0, Arc::new(RealDisk));
-    let shard = engine.open_incomplete("/", directory.path(), false).unwrap();
-    declare(&shard);
-    bind(&shard);
-    shard.complete();
+    let (_engine, shard) = started_again(directory.path(), |shard| {
+        declare_late(shard);
+        bind(shard);
+    });
 
-    assert_eq!(shard.queue_counts(&[late]).unwrap()[0].ready_count, 1);
+    assert_eq!(ready_of_late(&shard), 1);
 }
 
 /// The mark that says so was dropped, and with it the one that a receiver waits.
@@ -298,15 +312,12 @@ fn a_receiver_without_queues_is_noted_as_done_once_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(NoRoom::default());
     let (engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
-    let late = QueueId(100);
     let declare = |shard: &Shard| {
-        shard.put_queue(late, "late", false, None).unwrap();
-        shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
+        declare_late(shard);
         shard.put_exchange("behind", ExchangeKind::Fanout, None).unwrap();
     };
     let bind = |shard: &Shard| shard.add_route("kept", "", None, Destination::Exchange("behind")).unwrap();
     let lead_on = |shard: &Shard| shard.add_route("behind", "", None, Destination::Queue("late")).unwrap();
-    let ready = |shard: &Shard| shard.queue_counts(&[late]).unwrap()[0].ready_count;
     declare(&shard);
     keep(&shard, b"0");
     assert!(publish(&shard, b"body").is_some());
@@ -316,17 +327,16 @@ fn a_receiver_without_queues_is_noted_as_done_once_there_is_room() {
     disk.0.store(false, Ordering::SeqCst);
     lead_on(&shard);
     keep(&shard, b"1");
-    assert_eq!(ready(&shard), 1);
+    assert_eq!(ready_of_late(&shard), 1);
     engine.close().unwrap();
 
-    let engine = engine_on(0, Arc::new(RealDisk));
-    let shard = engine.open_incomplete("/", directory.path(), false).unwrap();
-    declare(&shard);
-    lead_on(&shard);
-    bind(&shard);
-    shard.complete();
+    let (_engine, shard) = started_again(directory.path(), |shard| {
+        declare(shard);
+        lead_on(shard);
+        bind(shard);
+    });
 
-    assert_eq!(ready(&shard), 1);
+    assert_eq!(ready_of_late(&shard), 1);
 }
 
 #[test]
@@ -334,16 +344,14 @@ fn a_queue_that_is_bound_on_a_full_disk_gets_the_kept_messages_once_there_is_roo
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(Scarce::default());
     let (_engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
-    shard.put_keeping_exchange("kept", &ExchangeSettings::new(ExchangeKind::Fanout, None), 10).unwrap();
+    declare_late(&shard);
     [b"1", b"2"].into_iter().for_each(|body| keep(&shard, body));
-    shard.put_queue(QueueId(100), "late", false, None).unwrap();
     disk.0.store(true, Ordering::SeqCst);
     while publish(&shard, &[1; 1000]).is_some() {}
-    let ready = || shard.queue_counts(&[QueueId(100)]).unwrap()[0].ready_count;
 
     shard.add_route("kept", "", None, Destination::Queue("late")).unwrap();
 
-    assert_eq!(ready(), 0);
+    assert_eq!(ready_of_late(&shard), 0);
     disk.0.store(false, Ordering::SeqCst);
-    wait_until(|| ready() == 2);
+    wait_until(|| ready_of_late(&shard) == 2);
 }

@@ -17,6 +17,15 @@ fn keep(shard: &Shard) {
     shard.put_keeping_exchange("kept", &fanout, 10).unwrap();
 }
 
+/// Begins a term, everything of it committed, with such an exchange.
+fn lead_keeping(house: &mut House) -> Arc<Shard> {
+    let log = house.open();
+    let shard = house.lead_declared(log, keep);
+    commit(&shard);
+    shard.set_delivers(true);
+    shard
+}
+
 fn publish_kept(shard: &Arc<Shard>, body: &str) {
     let publication = Publication {
         payload: Payload::new(b"kept", b"", b"", body.as_bytes()).unwrap(),
@@ -36,10 +45,7 @@ fn bind(shard: &Shard, queue: &str) {
 #[test]
 fn a_queue_bound_before_the_commit_of_a_kept_message_gets_it() {
     let mut house = House::new();
-    let log = house.open();
-    let shard = house.lead_declared(log, keep);
-    commit(&shard);
-    shard.set_delivers(true);
+    let shard = lead_keeping(&mut house);
     publish_kept(&shard, "one");
     commit(&shard);
     publish_kept(&shard, "two");
@@ -58,10 +64,7 @@ fn a_queue_bound_before_the_commit_of_a_kept_message_gets_it() {
 #[test]
 fn a_queue_that_waited_for_a_kept_message_gets_it_in_the_next_term() {
     let mut house = House::new();
-    let log = house.open();
-    let shard = house.lead_declared(log, keep);
-    commit(&shard);
-    shard.set_delivers(true);
+    let shard = lead_keeping(&mut house);
     publish_kept(&shard, "one");
     bind(&shard, "jobs");
     let log = end(&shard);
@@ -175,10 +178,7 @@ fn nothing_is_copied_any_more_once_the_exchange_is_deleted() {
 fn a_start_copies_nothing_to_a_queue_that_is_not_bound_any_more() {
     for _ in 0..10 {
         let mut house = House::new();
-        let log = house.open();
-        let shard = house.lead_declared(log, keep);
-        commit(&shard);
-        shard.set_delivers(true);
+        let shard = lead_keeping(&mut house);
         publish_kept(&shard, "one");
         bind(&shard, "jobs");
         let log = end(&shard);
@@ -240,10 +240,7 @@ fn a_commit_in_the_middle_of_a_round_begins_another_one() {
     const QUEUES: u64 = 400;
     for trial in 0..6 {
         let mut house = House::new();
-        let log = house.open();
-        let shard = house.lead_declared(log, keep);
-        commit(&shard);
-        shard.set_delivers(true);
+        let shard = lead_keeping(&mut house);
         for number in 100..100 + QUEUES {
             shard.put_queue(QueueId(number), &number.to_string(), false, None).unwrap();
         }
@@ -319,10 +316,7 @@ fn copies_for_a_route_that_came_meanwhile_are_waited_for_as_well() {
 #[test]
 fn nothing_is_appended_to_a_log_whose_term_is_over() {
     let mut house = House::new();
-    let log = house.open();
-    let shard = house.lead_declared(log, keep);
-    commit(&shard);
-    shard.set_delivers(true);
+    let shard = lead_keeping(&mut house);
     publish_kept(&shard, "one");
     commit(&shard);
     shard.end_term();

@@ -28,8 +28,9 @@ impl Shard {
         }
     }
 
-    /// Waits a short time until everything below a position is synced; returns whether it is. Until then the log is behind. A log that this broker alone has
-    /// takes only as long as the disk, and is waited for: when it closes, letters without a copy would come again.
+    /// Waits a short time until everything below a position is synced; returns whether it is. Until then the log is behind. A log
+    /// that this broker alone has takes only as long as the disk, and is waited for: when it closes, letters without a copy would
+    /// come again.
     pub(crate) fn syncs_in_time(&self, position: Position) -> bool {
         let is_synced = match self.is_replicated() {
             false => self.sync_to(position).is_ok(),

@@ -43,7 +43,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Has noted soon what a full disk did not take.
+    /// Has the marks appended later for which the disk was full.
     pub(super) fn note_later(&self, state: &State) {
         if !state.unnoted.is_empty() {
             self.give_later();
@@ -51,7 +51,7 @@ impl Shard {
         }
     }
 
-    /// Notes it before its log is closed. A disk that is still full says so then.
+    /// Appends these marks before the log is closed. A disk that is still full shows when it is.
     pub(crate) fn end_notes(&self) {
         if let Ok(mut guard) = self.lock()
             && !guard.closed
